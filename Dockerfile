@@ -37,7 +37,7 @@ FROM debian:bookworm-slim AS runtime
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install -y --no-install-recommends \
   libabsl20220623 libcpp-httplib0.11 libdnnl2 libgrpc++1.51 libpcre2-8-0 libprometheus-cpp-core1.0 libprotobuf32 \
-  libspdlog1.10 libssl3 libucx0 libutf8proc2 libxxhash0 libyaml-cpp0.7 tini && rm -rf /var/lib/apt/lists/*
+  libspdlog1.10 libssl3 libutf8proc2 libxxhash0 libyaml-cpp0.7 tini && rm -rf /var/lib/apt/lists/*
 # A volume here may be filled by whoever runs the container.
 RUN install -d -m 1777 /models
 ARG VERSION=0.1.0

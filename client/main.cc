@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
   runahead::AddTraceCommand(app, &command);
   runahead::AddProfileCommand(app, &command);
   runahead::AddPlanCommand(app, &command);
+  runahead::AddKeysCommand(app, &command);
   runahead::AddKvprCommand(app, &command);
   // Set last, or every command would inherit it.
   app.footer("runahead COMMAND --help says what each takes.");

@@ -19,24 +19,24 @@ LAYERS = {
     "proto": 0, "kernels/base": 0, "worker/format": 0,
     "kernels/cpu": 1, "kernels/cuda": 1,
     "scheduler/partition": 1, "scheduler/recompute": 1, "scheduler/batching": 1, "scheduler/placement": 1,
-    "server/base": 1, "server/rpc": 1, "server/tokenizer": 1, "worker/metrics": 1,
+    "server/base": 1, "server/rpc": 1, "server/task": 1, "server/tokenizer": 1, "worker/metrics": 1,
     "worker/model": 2, "worker/link": 2, "worker/kv": 2, "worker/handoff": 2,
-    "worker/link/tcp": 2, "worker/link/ucx": 2, "worker/link/message": 2, "worker/link/device": 2,
+    "worker/link/tcp": 2, "worker/link/message": 2, "worker/link/device": 2,
     "worker/prefill": 3, "worker/decode": 3, "worker/service": 3, "worker/prefill/service": 3,
     "worker/decode/service": 3, "worker/decode/kvpr": 3, "server/router": 3,
-    "client/base": 3, "client/generate": 3, "client/health": 3, "client/models": 3, "client/kvpr": 3, "client/measure": 3, "client/plan": 3,
+    "client/base": 3, "client/generate": 3, "client/health": 3, "client/models": 3, "client/keys": 3, "client/kvpr": 3, "client/measure": 3, "client/plan": 3,
     "client/profile": 3, "client/trace": 3, "client/up": 3,
 }
 ASSEMBLY = {"worker"}  # its main, in pieces
 SIDEWAYS = {
     "server/rpc": {"scheduler/partition", "server/base"},
+    "server/task": {"server/base"},
     "server/tokenizer": {"server/base"},
-    "worker/metrics": {"server/base"},
+    "worker/metrics": {"scheduler/recompute", "server/base"},
     "scheduler/placement": {"scheduler/partition"},
     "worker/kv": {"worker/model"},
     "worker/handoff": {"worker/link", "worker/kv"},
     "worker/link/tcp": {"worker/link"},
-    "worker/link/ucx": {"worker/link"},
     "worker/link/message": {"worker/link"},
     "worker/link/device": {"worker/link"},
     "worker/prefill/service": {"worker/prefill", "worker/service"},
@@ -45,6 +45,7 @@ SIDEWAYS = {
     "client/generate": {"client/base"},
     "client/health": {"client/base"},
     "client/models": {"client/base"},
+    "client/keys": {"client/base"},
     "client/trace": {"client/base"},
     "client/up": {"client/base"},
     "client/kvpr": {"client/base"},
@@ -98,10 +99,8 @@ def may_use(folder, other):
     return folder not in SELF_CONTAINED and LAYERS[other] < LAYERS[folder]
 
 
-def may_use_grpc(folder, path):
-    if folder in GRPC_FOLDERS or folder.startswith("client/") or folder.split("/")[-1] == "service":
-        return True
-    return folder == "worker/handoff" and "grpc" in os.path.basename(path)
+def may_use_grpc(folder):
+    return folder in GRPC_FOLDERS or folder.startswith("client/") or folder.split("/")[-1] == "service"
 
 
 class Checker:
@@ -171,7 +170,7 @@ class Checker:
         if stands_above(path):
             return
         self.check_concrete(path, number, folder, name)
-        if GRPC_INCLUDE.search(name) and not may_use_grpc(folder, path):
+        if GRPC_INCLUDE.search(name) and not may_use_grpc(folder):
             self.complain(path, number, f"{folder} is built without gRPC, so not {name}")
         generated = name.startswith("runahead/v1/")
         other = "proto" if generated else folder_of(name)
@@ -215,7 +214,7 @@ class Checker:
         if "runahead::" + arguments[0].removeprefix("runahead_") not in homes:
             return  # a binary: stands above all
         for target in arguments[1:]:
-            if GRPC_TARGET.match(target) and not may_use_grpc(folder, "") and folder != "worker/handoff":
+            if GRPC_TARGET.match(target) and not may_use_grpc(folder):
                 self.complain(path, line, f"{folder} is built without gRPC, so not {target}")
             elif target in homes and not may_use(folder, homes[target]):
                 self.complain(path, line, f"{self.upward(folder, homes[target])}: {target}")
@@ -243,12 +242,11 @@ CLEAN = {
     "worker/model/model.h": '#include "worker/format/gguf.h"\n// std::mutex would be wrong here\n',
     "worker/link/edge.h": '#include "kernels/base/device.h"\n',
     "kernels/cuda/peer_comm.h": '#include "kernels/base/device.h"\n',
-    "worker/link/device/device_edge.h": '#include "kernels/cuda/peer_comm.h"\n',
-    "worker/link/ucx/ucx_engine.h": '#include "worker/link/edge.h"\n',
+    "worker/link/device_edge.h": '#include "kernels/cuda/peer_comm.h"\n',
+    "worker/link/tcp/tcp_engine.h": '#include "worker/link/edge.h"\n',
     "worker/kv/store.h": '#include "worker/model/model.h"\n#include "server/base/clock.h"\n',
     "worker/kv/CMakeLists.txt": "runahead_library(worker_kv SRCS a.cc DEPS runahead::server_base)\n",
-    "worker/handoff/grpc_sender.cc": '#include <grpcpp/channel.h>\n#include "worker/kv/store.h"\n',
-    "worker/handoff/message_sender.cc": '#include "worker/link/edge.h"\n',
+    "worker/handoff/message_sender.cc": '#include "worker/kv/store.h"\n#include "worker/link/edge.h"\n',
     "worker/prefill/stage.h": '#include "worker/link/edge.h"\n',
     "worker/prefill/service/service.h": '#include <grpcpp/server.h>\n#include "worker/prefill/stage.h"\n',
     "worker/decode/engine.h": '#include "worker/kv/store.h"\n',
@@ -281,7 +279,7 @@ BROKEN = [
     ("client/up/up.h", '#include "server/router/router.h"', "client/up (layer 3) must not depend on server/router"),
     ("client/base/connection.cc", '#include "client/up/up.h"', "client/base (layer 3) must not depend on client/up"),
     ("worker/format/gguf.h", '#include "kernels/base/status_macros.h"', "worker/format depends on no other folder"),
-    ("worker/format/gguf.h", '#include "runahead/v1/kv.pb.h"', "worker/format depends on no other folder"),
+    ("worker/format/gguf.h", '#include "runahead/v1/worker.pb.h"', "worker/format depends on no other folder"),
     ("worker/kv/store.h", "#include <grpcpp/server.h>", "worker/kv is built without gRPC"),
     ("worker/decode/engine.h", '#include "runahead/v1/worker.grpc.pb.h"', "worker/decode is built without gRPC"),
     ("worker/model/model.h", '#include "server/rpc/server.h"', "worker/model is built without gRPC"),
@@ -290,15 +288,15 @@ BROKEN = [
     ("scheduler/partition/table.h", '#include "absl/time/clock.h"', "scheduler/* is pure"),
     ("scheduler/partition/table.h", '#include "kernels/base/device.h"', "scheduler/* is pure"),
     ("worker/decode/engine.h", '#include "kernels/cpu/cpu_device.h"', "only mains and factories name a concrete device"),
-    ("worker/prefill/stage.h", '#include "worker/link/ucx/ucx_engine.h"', "only mains and factories name a concrete link"),
+    ("worker/prefill/stage.h", '#include "worker/link/tcp/tcp_engine.h"', "only mains and factories name a concrete link"),
     ("worker/kv/store.h", '#include "tests/testing/fake.h"', "sources never include tests"),
     ("worker/kv/store.h", "#include <ranges>", "<ranges>"),
     ("tests/worker/kv/store_test.cc", "#include <ranges>", "<ranges>"),
     ("server/base/clock.h", "#include <spdlog/spdlog.h>", "slow to compile"),
     ("worker/kv/store.h", "std::mutex mu_;", "-Wthread-safety"),
     ("worker/kv/store.h", "absl::Mutex mu_;", "-Wthread-safety"),
-    ("worker/link/edge.h", '#include "worker/link/ucx/ucx_engine.h"', "only mains and factories name a concrete link"),
-    ("worker/link/ucx/ucx_engine.h", '#include "ucx_engine.h"', "root-relative"),
+    ("worker/link/edge.h", '#include "worker/link/tcp/tcp_engine.h"', "only mains and factories name a concrete link"),
+    ("worker/link/tcp/tcp_engine.h", '#include "tcp_engine.h"', "root-relative"),
     ("worker/kv/store.h", '#include "worker/kv/gone.h"', "root-relative"),
     ("worker/cache/cache.h", "", "in no folder of LAYERS"),
     ("server/stray.cc", "", "in no folder of LAYERS"),

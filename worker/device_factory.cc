@@ -59,6 +59,7 @@ absl::StatusOr<OpenedDevice> OpenCpu(const WorkerOptions& options, const ModelFa
   device.nice = static_cast<int>(options.nice);
   if (options.emulated_link_gbps > 0) {
     RUNAHEAD_ASSIGN_OR_RETURN(device.emulated_link, EmulatedLink::Create({.gbps = options.emulated_link_gbps}));
+    device.charges = {absl::Microseconds(options.emulated_call_us), absl::Microseconds(options.emulated_launch_us)};
   }
   device.memory_budget = static_cast<size_t>(options.device_memory_budget);
   OpenedDevice opened;

@@ -10,12 +10,11 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/kv_group.h"
 #include "kernels/base/status_macros.h"
-#include "scheduler/recompute/kv_from.h"
+#include "scheduler/recompute/x_gain.h"
 #include "server/base/clock.h"
 #include "server/base/logging.h"
 #include "worker/decode/kvpr/kvpr_loop.h"
 #include "worker/kvpr_report.h"
-#include "worker/lane_profiler.h"
 #include "worker/model/x_form.h"
 
 namespace runahead {
@@ -44,20 +43,27 @@ absl::StatusOr<std::unique_ptr<SplitSource>> NewSplit(const WorkerOptions& optio
   if (const std::optional<int64_t> fixed = FixedRecompute(options)) {
     return std::make_unique<FixedSplit>(*fixed, costs, HostChoice(options).tokens);
   }
-  RUNAHEAD_ASSIGN_OR_RETURN(SplitController controller, SplitController::Create(SplitObjective::kStep, costs));
+  const SplitObjective objective = ParseSplitObjective(options.kvpr_objective).value_or(SplitObjective::kStep);
+  RUNAHEAD_ASSIGN_OR_RETURN(SplitController controller, SplitController::Create(objective, costs));
   return std::make_unique<ControlledSplit>(std::move(controller));
 }
 
-KvQuant QuantOf(const WorkerOptions& options, const ModelConfig& config) {
-  return {.bits = options.kv_bits == "4" ? 4 : 8, .group = KvGroup(config.kv_dim())};
+bool HasHostLane(const WorkerOptions& options) {
+  return HostChoice(options).mode != Mode::kOff && !options.quantises_kv();
+}
+
+// None at 16 bits, and for rows that are not whole groups.
+std::optional<KvQuant> KvQuantOf(const WorkerOptions& options, const ModelConfig& config) {
+  if (!options.quantises_kv() || KvGroup(config.kv_dim()) == 0) return std::nullopt;
+  return KvQuant{.bits = options.kv_bits == "4" ? 4 : 8, .group = KvGroup(config.kv_dim())};
 }
 
 // Of a token in one layer, as the host keeps it.
 int64_t StoredKvBytes(const WorkerOptions& options, const ModelConfig& config, DType kv_dtype) {
   const int64_t values = 2 * config.kv_dim();
-  const bool quantised = options.quantises_kv() && KvGroup(config.kv_dim()) > 0;
-  if (!quantised) return values * static_cast<int64_t>(DTypeSize(kv_dtype));
-  return static_cast<int64_t>(KvQuantRowBytes(values, QuantOf(options, config)));
+  const std::optional<KvQuant> quant = KvQuantOf(options, config);
+  if (!quant.has_value()) return values * static_cast<int64_t>(DTypeSize(kv_dtype));
+  return static_cast<int64_t>(KvQuantRowBytes(values, *quant));
 }
 
 // Where heads share KV heads, or KV is quantised, X may be no smaller than KV: to copy it gains nothing. Where it is
@@ -66,6 +72,15 @@ int64_t StoredKvBytes(const WorkerOptions& options, const ModelConfig& config, D
 bool SparesTheLink(int64_t x_bytes, int64_t kv_bytes) {
   return 4 * x_bytes <= 3 * kv_bytes;
 }
+
+// Whether X can be quantised.
+bool InWholeGroups(const ModelConfig& config) {
+  return config.hidden % QuantOf(RowForm::kQ4).group == 0;
+}
+
+// So many times as fast as it was measured recomputation may be: other work may have had the cores meanwhile, and what
+// is not kept is missed for as long as the process runs.
+constexpr double kHope = 2;
 
 // Which option says how much KV, X and their staging may take.
 const char* DeviceBytesOption(const WorkerOptions& options) {
@@ -86,7 +101,8 @@ absl::StatusOr<int64_t> DeviceBytes(const WorkerOptions& options, const Device& 
 absl::StatusOr<std::unique_ptr<KvprLoop>> NewLoop(const WorkerOptions& options, const Model& model,
                                                   const KvprDevices& devices, const KvStore& store, size_t spare_bytes,
                                                   std::unique_ptr<SplitSource> split, KvprOptions kvpr) {
-  const auto scratch = static_cast<size_t>(KvprLoop::ScratchBytes(model, store.options(), options.max_batch));
+  const auto scratch =
+      static_cast<size_t>(KvprLoop::ScratchBytes(model, devices.device, store.options(), options.max_batch));
   RUNAHEAD_ASSIGN_OR_RETURN(kvpr.device_bytes, DeviceBytes(options, devices.device, spare_bytes + scratch));
   return KvprLoop::Create(model, devices.device, store, devices.stream, std::move(split), kvpr);
 }
@@ -104,6 +120,7 @@ absl::Status CheckKvprOptions(const WorkerOptions& options, const Device& device
       ": KV is kept in the memory that this device computes in, so nothing is copied: leave it out, or emulate a link "
       "with emulated_link_gbps";
   if (options.kv_device_budget > 0) return absl::InvalidArgumentError(absl::StrCat("kv_device_budget", kWhy));
+  if (options.x_bits != "auto") return absl::InvalidArgumentError(absl::StrCat("x_bits", kWhy));
   if (RecomputeChoice(options).mode == Mode::kFixed) return absl::InvalidArgumentError(absl::StrCat("recompute", kWhy));
   if (HostChoice(options).mode == Mode::kFixed) return absl::InvalidArgumentError(absl::StrCat("host_lane", kWhy));
   return absl::OkStatus();
@@ -117,37 +134,61 @@ bool MayKeepKvOnDevice(const WorkerOptions& options) {
 absl::StatusOr<std::optional<KvQuantisation>> QuantisationOf(const WorkerOptions& options, const ModelConfig& config,
                                                              DType kv_dtype, Device* host) {
   if (!options.quantises_kv()) return std::optional<KvQuantisation>();
-  if (KvGroup(config.kv_dim()) == 0) {
+  const std::optional<KvQuant> quant = KvQuantOf(options, config);
+  if (!quant.has_value()) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "kv_bits: K of a token has %d values in a layer, which are not whole groups of 32: only 16 works with this "
         "model",
         config.kv_dim()));
   }
-  return KvQuantisation{QuantOf(options, config), kv_dtype, host};
+  return KvQuantisation{*quant, kv_dtype, host};
 }
 
-int64_t XRowBytes(const WorkerOptions& options, const ModelConfig& config, const Device& device, RowForm form) {
+RowForm KeptXForm(const WorkerOptions& options, const ModelConfig& config, DType kv_dtype, RowForm arrives) {
+  const bool by_itself = options.x_bits == "auto";
+  const std::string& bits = by_itself ? options.kv_bits : options.x_bits;
+  if (bits == "16" || !InWholeGroups(config)) return arrives;
+  const RowForm shorter = bits == "4" ? RowForm::kQ4 : RowForm::kQ8;
+  if (!by_itself) return shorter;
+  const auto spares = [&, kv = StoredKvBytes(options, config, kv_dtype)](RowForm form) {
+    return SparesTheLink(RowFormBytes(form, config.hidden), kv);
+  };
+  return !spares(arrives) && spares(shorter) ? shorter : arrives;
+}
+
+int64_t XRowBytes(const WorkerOptions& options, const ModelConfig& config, const Device& device, RowForm arrives) {
   const Mode mode = RecomputeChoice(options).mode;
   if (!device.has_host_link() || mode == Mode::kOff) return 0;
-  const int64_t bytes = RowFormBytes(form, config.hidden);
+  const int64_t bytes = RowFormBytes(KeptXForm(options, config, device.kv_dtype(), arrives), config.hidden);
   if (mode == Mode::kAuto && !SparesTheLink(bytes, StoredKvBytes(options, config, device.kv_dtype()))) return 0;
   return bytes;
 }
 
-std::string XText(const WorkerOptions& options, const ModelConfig& config, const Device& device, RowForm form) {
-  if (!device.has_host_link()) return "nothing is recomputed: there is no link to spare";
-  if (RecomputeChoice(options).mode == Mode::kOff) return "nothing is recomputed (recompute: off)";
-  const std::string sizes =
-      absl::StrFormat("X of a token takes %d bytes a layer in %s, KV %d", RowFormBytes(form, config.hidden),
-                      std::string(RowFormName(form)), StoredKvBytes(options, config, device.kv_dtype()));
-  if (XRowBytes(options, config, device, form) > 0) return absl::StrCat("X is kept beside KV: ", sizes);
-  return absl::StrCat("nothing is recomputed, for it would hardly spare the link: ", sizes);
-}
-
-std::function<int64_t(int64_t)> KvFromOf(const WorkerOptions& options, const LaneCosts& profile) {
-  return [profile, fixed = FixedRecompute(options)](int64_t prompt_tokens) {
-    return KvFrom(profile, fixed, prompt_tokens);
-  };
+KeptX XToKeep(const WorkerOptions& options, const ModelConfig& config, const Device& device, RowForm arrives,
+              const LaneCosts& measured) {
+  if (!device.has_host_link()) return {.text = "nothing is recomputed: there is no link to spare"};
+  if (RecomputeChoice(options).mode == Mode::kOff) return {.text = "nothing is recomputed (recompute: off)"};
+  const RowForm form = KeptXForm(options, config, device.kv_dtype(), arrives);
+  const int64_t x = XRowBytes(options, config, device, arrives);
+  const int64_t kv = StoredKvBytes(options, config, device.kv_dtype());
+  const std::string sizes = absl::StrFormat("X of a token takes %d bytes a layer in %s, KV %d",
+                                            RowFormBytes(form, config.hidden), std::string(RowFormName(form)), kv);
+  if (x == 0) return {.text = absl::StrCat("nothing is recomputed, for it would hardly spare the link: ", sizes)};
+  if (RecomputeChoice(options).mode == Mode::kAuto) {
+    LaneCosts hoped = measured;
+    hoped.recompute_s /= kHope;
+    const int64_t room = options.kv_memory / (config.layers * (kv + x));
+    const int64_t tokens = std::clamp<int64_t>(room, 1, config.context_length);
+    const int64_t sequences = std::clamp<int64_t>(room / tokens, 1, options.max_batch);
+    const double gain = GainOfX(hoped, sequences, tokens);
+    if (gain < kLeastGainOfX) {
+      return {.text =
+                  absl::StrFormat("nothing is recomputed, for it would gain too little: steps of %d sequences of %d "
+                                  "tokens would be %.2f times as fast at most",
+                                  sequences, tokens, gain)};
+    }
+  }
+  return {x, arrives, form, absl::StrCat("X is kept beside KV: ", sizes)};
 }
 
 bool MayStreamWeights(const WorkerOptions& options, const Device& device) {
@@ -161,32 +202,55 @@ unsigned RecomputeUses(const WorkerOptions& options, const ModelConfig& config, 
   return XRowBytes(options, config, device, SmallestXForm(config, device)) > 0 ? kUseRecompute : 0;
 }
 
+absl::StatusOr<KvprLanes> MeasureKvprLanes(const WorkerOptions& options, const Model& model, Device& device,
+                                           Device& host, int64_t stored_row_bytes, DecodeMetrics& metrics) {
+  KvprLanes lanes;
+  LaneProfiler::Host with{HasHostLane(options) ? &host : nullptr, options.emulated_host_gbps};
+  lanes.profiler = std::make_shared<LaneProfiler>(model, device, with, metrics, RealClock());
+  if (options.x_bits != "auto" && options.x_bits != "16" && !InWholeGroups(model.config())) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("x_bits: X of a token has %d values in a layer, which are not whole groups of 32: only 16 "
+                        "works with this model",
+                        model.config().hidden));
+  }
+  const RowForm arrives = XFormOf(model, device);
+  RUNAHEAD_ASSIGN_OR_RETURN(
+      lanes.profile, lanes.profiler->Measure({.rows = options.max_batch,
+                                              .stored_row_bytes = stored_row_bytes,
+                                              .x_row_bytes = XRowBytes(options, model.config(), device, arrives),
+                                              .x_form = KeptXForm(options, model.config(), device.kv_dtype(), arrives),
+                                              .kv_quant = KvQuantOf(options, model.config())}));
+  LaneCosts& costs = lanes.profile.costs;
+  lanes.x = XToKeep(options, model.config(), device, arrives, costs);
+  if (lanes.x.row_bytes == 0) {
+    costs.x_bytes = costs.kv_bytes;
+    costs.recompute_s = 0;
+  }
+  lanes.demand = std::make_shared<XDemand>(costs, FixedRecompute(options));
+  return lanes;
+}
+
 absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& options, const Model& model,
                                                       const KvprDevices& devices, const KvStore& store,
-                                                      size_t spare_bytes, const KvprReaders& readers) {
-  Device& device = devices.device;
-  DecodeMetrics& metrics = readers.metrics;
-  const bool host_lane = HostChoice(options).mode != Mode::kOff && !options.quantises_kv();
-  LaneProfiler::Host host{host_lane ? &devices.host : nullptr, options.emulated_host_gbps};
-  const auto profiler = std::make_shared<LaneProfiler>(model, device, host, metrics, RealClock());
-  RUNAHEAD_ASSIGN_OR_RETURN(const LaneProfile profile,
-                            profiler->Measure({.rows = options.max_batch,
-                                               .stored_row_bytes = store.options().stored_row_bytes(),
-                                               .x_row_bytes = store.options().x_row_bytes,
-                                               .x_form = store.options().x_form}));
-  readers.profile = profile;
-  RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<SplitSource> split, NewSplit(options, profile.costs));
+                                                      size_t spare_bytes, const KvprLanes& lanes,
+                                                      DecodeMetrics& metrics) {
+  RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<SplitSource> split, NewSplit(options, lanes.profile.costs));
   KvprOptions kvpr{.max_rows = options.max_batch};
-  if (host_lane) kvpr.host = &devices.host;
+  kvpr.of_prompt_only = options.recompute_within == "prompt";
+  if (HasHostLane(options)) kvpr.host = &devices.host;
   kvpr.emulated_host_gbps = options.emulated_host_gbps;
   kvpr.on_leave = [&metrics](const KvprSequenceReport& report) {
     metrics.SetKvBytes(KvTier::kDevice, report.resident_bytes);
     LogInfo("kvpr", SequenceLine(report));
   };
-  kvpr.on_idle = [profiler](SplitSource& split) { profiler->MeasureAgain(split); };
+  kvpr.on_idle = [profiler = lanes.profiler, demand = lanes.demand](SplitSource& split) {
+    profiler->MeasureAgain(split);
+    demand->SetCosts(split.costs(), 0, SplitRest::kMeasuring);
+  };
   const SplitSource& costs = *split;
-  kvpr.on_step = [&metrics, &costs, layers = model.config().layers](const KvprStep& step) {
+  kvpr.on_step = [&metrics, &costs, demand = lanes.demand, layers = model.config().layers](const KvprStep& step) {
     const LaneCosts now = costs.costs();
+    demand->SetCosts(now, static_cast<int64_t>(step.plan.cuts.size()), step.rest);
     metrics.ObserveKvpr(ObservationOf(step, now, layers));
     metrics.SetLanes(SpeedsOf(now));
     metrics.SetKvBytes(KvTier::kDevice, step.resident_bytes);

@@ -38,10 +38,7 @@ void LogProfile(const LaneProfile& profile) {
 }  // namespace
 
 LaneSpeeds SpeedsOf(const LaneCosts& costs) {
-  LaneSpeeds seen{.link_bytes_per_s = costs.link_bytes_per_s,
-                  .project_s = costs.project_s,
-                  .recompute_s = costs.recompute_s,
-                  .attend_s = costs.attend_s};
+  LaneSpeeds seen{.project_s = costs.project_s, .recompute_s = costs.recompute_s, .attend_s = costs.attend_s};
   if (!std::isfinite(costs.host_attend_s)) return seen;
   seen.signal_s = costs.signal_s;
   seen.host_bytes_per_s = costs.kv_bytes / costs.host_attend_s;
@@ -58,6 +55,7 @@ absl::Status LaneProfiler::MeasureHost(int runs) {
 void LaneProfiler::Show() {
   for (const LinkRate& rate : profile_.link) metrics_.SetLinkRate(rate.block_bytes, rate.to_device, rate.to_host);
   metrics_.SetLinkLatency(profile_.copy_latency_s);
+  metrics_.SetLinkBandwidth(profile_.costs.link_bytes_per_s);
   metrics_.SetLanes(SpeedsOf(profile_.costs));
   measured_at_ = clock_.Now();
 }

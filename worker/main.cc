@@ -2,15 +2,24 @@
 #include <cstdlib>
 #include <string>
 
-#include "server/base/address.h"
+#include "absl/time/time.h"
+#include "server/base/clock.h"
 #include "server/base/config_flags.h"
 #include "server/base/descriptor_limit.h"
 #include "server/base/logging.h"
+#include "server/base/memory_return.h"
 #include "server/base/process.h"
 #include "server/base/signals.h"
-#include "worker/link/ucx/ucx_environment.h"
 #include "worker/options.h"
 #include "worker/worker_process.h"
+
+namespace {
+
+// How often it is looked whether certificates have changed, shared weights are damaged, and freed memory is to be given
+// back.
+constexpr absl::Duration kLookPeriod = absl::Seconds(1);
+
+}  // namespace
 
 int main(int argc, char** argv) {
   runahead::WorkerOptions options;
@@ -23,11 +32,11 @@ int main(int argc, char** argv) {
     return *exit_code;
   }
   if (options.name.empty()) options.name = options.role;
-  // A worker that serves loopback only must not be reachable over its links from elsewhere either.
-  const auto listen = runahead::ParseHostPort(options.process.listen);
-  if (listen.ok() && runahead::IsLoopback(listen->host)) setenv("UCX_NET_DEVICES", "lo", /*overwrite=*/0);
-  runahead::EnsureUcxEnvironment(argv);
+  // CUDA reads it when the plugin is loaded. A GPU's most: its streams that wait for the host must not share a hardware
+  // queue with those that bring what it waits for.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   runahead::RaiseDescriptorLimit();
+  runahead::MemoryReturn memory;
   runahead::StopSignal stop;
   runahead::InitLogging(options.name, options.process.level(), options.process.format());
   if (options.process.parent_pid > 0) {
@@ -50,7 +59,14 @@ int main(int argc, char** argv) {
     runahead::LogError("main", ready.message());
     return 1;
   }
-  stop.Wait();
+  while (!stop.Wait(kLookPeriod)) {
+    memory.Poll(runahead::RealClock().Now());
+    (*worker)->UpdateTls();
+    // What it says is wrong, so it ends at once. Whoever supervises it starts it anew, with weights that are packed
+    // anew.
+    if (const absl::Status weights = (*worker)->CheckWeights(); absl::IsDataLoss(weights))
+      runahead::EndProcess(weights);
+  }
   runahead::LogInfo("main", "stopping: draining for up to ", absl::FormatDuration(options.process.drain_timeout));
   (*worker)->Drain(options.process.drain_timeout);
   return 0;

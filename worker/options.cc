@@ -4,11 +4,31 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/address.h"
+#include "server/base/limits.h"
+#include "server/base/printable.h"
 
 namespace runahead {
 namespace {
 
 constexpr int64_t kLeastKvMemory = 1 << 20;
+
+// A number asks for what these cannot give.
+absl::Status CheckStepRows(const WorkerOptions& options) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const LaneChoice rows, ParseLaneChoice("step_rows", options.step_rows));
+  if (rows.tokens == 0 || !options.decode()) return absl::OkStatus();
+  if (rows.tokens > kMostBatch) {
+    return absl::InvalidArgumentError(absl::StrCat("step_rows: is ", rows.tokens, ", and at most ", kMostBatch));
+  }
+  const char* beside = options.static_window > 0                 ? "static_window"
+                       : options.quantises_kv()                  ? "kv_bits"
+                       : options.decode_schedule == "throughput" ? "decode_schedule"
+                                                                 : nullptr;
+  if (beside == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "step_rows: tokens of prompts are computed over KV as it is computed, with weights on the device: leave it out, "
+      "or leave out ",
+      beside));
+}
 
 }  // namespace
 
@@ -45,13 +65,6 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
                 "where empty");
   schema.Int("link_port", &options.link_port, {.min = 0, .max = 65535},
              "Port at which other workers reach it for KV, the same for as long as it runs; 0 takes any free one");
-  schema.String("link_transport", &options.link_transport, {.one_of = {"tcp", "ucx"}},
-                "What KV travels over between workers, the same in all of them; ucx is for RDMA networks that only "
-                "trusted hosts reach");
-  schema.String(
-      "handoff", &options.handoff, {.one_of = {"link", "grpc"}},
-      "What prefill hands KV to decode workers over; grpc needs no port but the one that decode workers listen "
-      "on");
   schema.Double("chain_link_gbps", &options.chain_link_gbps, {.min = 0, .max = 1e6},
                 "Paces the edges of the chain to this many gigabits per second; 0 does not");
   schema.Double("chain_link_noise", &options.chain_link_noise, {.min = 0, .max = 1},
@@ -64,13 +77,24 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
   schema.Double("emulated_host_gbps", &options.emulated_host_gbps, {.min = 0, .max = 1e6},
                 "Gigabits of KV per second that the host lane reads at most, where emulated_link_gbps makes the CPU "
                 "stand for a GPU; 0: as fast as it goes");
+  schema.Double("emulated_call_us", &options.emulated_call_us, {.min = 0, .max = 1e6},
+                "Microseconds that each call of the device takes of the thread that makes it, where emulated_link_gbps "
+                "makes the CPU stand for a GPU; 0: what it takes");
+  schema.Double("emulated_launch_us", &options.emulated_launch_us, {.min = 0, .max = 1e6},
+                "Microseconds that the device takes for each op and copy before it begins, likewise");
   schema.Bytes(
       "prefill_memory", &options.prefill_memory, {.min = 0},
       "Layer buffers of prefill; 0 takes two prompts of the model's context, at most 4GiB, and on CPUs at most "
       "a quarter of the memory that machine and cgroup allow");
   schema.Bytes("kv_memory", &options.kv_memory, {.min = 0},
                "The KV store of decode; 0 takes 2GiB, at most a quarter of the memory that machine and cgroup allow");
-  schema.Int("max_batch", &options.max_batch, {.min = 1, .max = 4096}, "Sequences in one decode step");
+  schema.Int("max_batch", &options.max_batch, {.min = 0, .max = kMostBatch},
+             "Sequences in one decode step; 0 takes as many as memory and the time of a step allow");
+  schema.String(
+      "step_rows", &options.step_rows, {.value_name = "auto|off|TOKENS"},
+      "Tokens of prompts that a decode step computes at most beside its sequences, where a decode worker computes what "
+      "of a prompt was not handed off; auto does so where it takes no more memory, off never; a number packs the "
+      "weights for prompts, too");
   schema.Bytes(
       "kv_device_budget", &options.kv_device_budget, {.min = 0},
       "What of a decode worker's device memory KV, X and their staging may take; 0 is what the device's budget "
@@ -79,9 +103,19 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
       "recompute", &options.recompute, {.value_name = "auto|off|TOKENS"},
       "How much of KV in host memory decode recomputes instead of copying it: auto solves for the fastest, off "
       "copies all; a number, for experiments, is the same for all sequences");
+  schema.String(
+      "recompute_within", &options.recompute_within, {.one_of = {"context", "prompt"}},
+      "Of which positions decode may recompute: context, all that a sequence has; prompt, those of its prompt "
+      "only, as KVPR's paper has it");
+  schema.String("kvpr_objective", &options.kvpr_objective, {.one_of = {"step", "row", "column", "pipelined"}},
+                "By what the split of a decode step is solved: step is what a step takes, the others are the forms of "
+                "KVPR's paper, for experiments; whatever it is, a split runs only where it makes steps shorter");
   schema.String("kv_bits", &options.kv_bits, {.one_of = {"4", "8", "16"}},
                 "Bits of a value of KV as decode stores it: 4 and 8 quantise it, in host memory, so that more has room "
                 "and less has to come over; 16 keeps it as it is computed");
+  schema.String("x_bits", &options.x_bits, {.one_of = {"auto", "4", "8", "16"}},
+                "Bits of a value of X as decode stores it: 16 keeps it as it comes, 8 and 4 quantise it; auto takes "
+                "kv_bits where X as it comes would spare the link nothing");
   schema.String(
       "host_lane", &options.host_lane, {.value_name = "auto|off|TOKENS"},
       "Whether the host's CPU may attend over part of KV in host memory, beside the device: auto gives it what "
@@ -97,6 +131,12 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
              "store; 0 decodes over the store");
   schema.Int("static_window_reserve", &options.static_window_reserve, {.min = 0, .max = 1 << 25},
              "Rows of such a buffer, from static_window up; 0 is 2 * (static_window - 1), the most");
+  schema.String("static_window_bits", &options.static_window_bits, {.one_of = {"8", "16"}},
+                "Bits of a value in such a buffer: 16 keeps KV as it is computed, 8 quantises it by one scale and zero "
+                "for K and one for V of each layer, which the prompt fixes");
+  schema.Gone("link_transport", "tcp", "workers reach each other over TCP, in RDMA networks too");
+  schema.Gone("handoff", "link",
+              "slices travel over the workers' links: give decode workers a link_port that firewalls let through");
   DeclareProcessOptions(schema, options.process);
 }
 
@@ -107,7 +147,7 @@ absl::StatusOr<LaneChoice> ParseLaneChoice(absl::string_view option, const std::
   LaneChoice fixed{Mode::kFixed};
   if (!absl::SimpleAtoi(text, &fixed.tokens) || fixed.tokens < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat(option, ": '", text, "' is neither auto, off, nor a number of tokens"));
+        absl::StrCat(option, ": '", Printable(text), "' is neither auto, off, nor a number of tokens"));
   }
   return fixed;
 }
@@ -115,6 +155,7 @@ absl::StatusOr<LaneChoice> ParseLaneChoice(absl::string_view option, const std::
 absl::Status CheckWorkerOptions(const WorkerOptions& options) {
   RUNAHEAD_RETURN_IF_ERROR(ParseLaneChoice("recompute", options.recompute).status());
   RUNAHEAD_RETURN_IF_ERROR(ParseLaneChoice("host_lane", options.host_lane).status());
+  RUNAHEAD_RETURN_IF_ERROR(CheckStepRows(options));
   RUNAHEAD_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.process.listen));
   if (options.process.cluster_key.empty() && !IsLoopback(listen.host)) return NeedsKey("listen", listen.host);
   if (options.kv_memory > 0 && options.kv_memory < kLeastKvMemory) {
@@ -129,6 +170,13 @@ absl::Status CheckWorkerOptions(const WorkerOptions& options) {
         "emulated_host_gbps: give emulated_link_gbps besides: without a link nothing is attended to on the host's "
         "side");
   }
+  for (const auto& [name, us] : {std::pair("emulated_call_us", options.emulated_call_us),
+                                 std::pair("emulated_launch_us", options.emulated_launch_us)}) {
+    if (us > 0 && options.emulated_link_gbps == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ": give emulated_link_gbps besides: without a link the CPU stands for no GPU"));
+    }
+  }
   if (options.decode_schedule == "throughput" && options.prefill()) {
     return absl::InvalidArgumentError(
         "decode_schedule: throughput keeps weights in host memory, and prefill computes with weights on the device: "
@@ -140,10 +188,16 @@ absl::Status CheckWorkerOptions(const WorkerOptions& options) {
         "kv_bits: 16");
   }
   if (options.static_window > 0 && options.quantises_kv()) {
-    return absl::InvalidArgumentError("static_window: keeps KV as it is computed: leave it out, or give kv_bits: 16");
+    return absl::InvalidArgumentError(
+        "static_window: reads KV from the store as it is computed: give kv_bits: 16, and static_window_bits: 8 where "
+        "the "
+        "window's own rows are to be quantised");
   }
   if (options.static_window_reserve > 0 && options.static_window == 0) {
     return absl::InvalidArgumentError("static_window_reserve: give static_window besides: it is the reserve of that");
+  }
+  if (options.static_window_bits != "16" && options.static_window == 0) {
+    return absl::InvalidArgumentError("static_window_bits: give static_window besides: it is about that window's rows");
   }
   if (options.chain_link_noise > 0 && options.chain_link_gbps == 0) {
     return absl::InvalidArgumentError(

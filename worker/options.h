@@ -9,6 +9,9 @@
 namespace runahead {
 
 struct WorkerOptions {
+  // A router has a call open for each of its sequences that decode here, and few connections.
+  WorkerOptions() { process.connection_streams = 8192; }
+
   ProcessOptions process;
   std::string role;
   std::string name;   // empty: the role
@@ -24,35 +27,40 @@ struct WorkerOptions {
   int64_t nice = 0;            // of compute threads
   std::string link_host;       // empty: that of process.listen
   int64_t link_port = 0;       // 0: any that is free
-  std::string link_transport = "tcp";
-  std::string handoff = "link";
   double chain_link_gbps = 0;
   double chain_link_noise = 0;  // share of the frames that are slowed down; only where chain_link_gbps paces them
   double chain_link_noise_factor = 3;  // at most so many times
   int64_t chain_link_noise_seed = 1;
   double emulated_link_gbps = 0;
   double emulated_host_gbps = 0;
-  int64_t prefill_memory = 0;  // bytes; 0: PrefillRole::DefaultMemory
-  int64_t kv_memory = 0;       // bytes; 0: 2 GiB, at most a quarter of the host's memory
-  int64_t max_batch = 32;
-  int64_t kv_device_budget = 0;          // bytes; 0: what the device's budget leaves
-  std::string recompute = "auto";        // see LaneChoice
-  std::string kv_bits = "16";            // 4, 8 or 16: of a value of KV as it is stored
-  std::string host_lane = "auto";        // see LaneChoice
-  int64_t host_lane_threads = 0;         // 0: the cores that the device leaves
-  int64_t static_window = 0;             // S of StaticWindowSize; 0: decode reads KV in the store
-  int64_t static_window_reserve = 0;     // rows; 0: the most
-  std::string decode_schedule = "auto";  // auto, latency or throughput
+  double emulated_call_us = 0;
+  double emulated_launch_us = 0;
+  int64_t prefill_memory = 0;                // bytes; 0: PrefillRole::DefaultMemory
+  int64_t kv_memory = 0;                     // bytes; 0: 2 GiB, at most a quarter of the host's memory
+  int64_t max_batch = 0;                     // sequences; 0: DefaultBatch
+  std::string step_rows = "auto";            // of prompts, in a decode step; see LaneChoice
+  int64_t kv_device_budget = 0;              // bytes; 0: what the device's budget leaves
+  std::string recompute = "auto";            // see LaneChoice
+  std::string recompute_within = "context";  // or prompt
+  std::string kvpr_objective = "step";       // ParseSplitObjective
+  std::string kv_bits = "16";                // 4, 8 or 16: of a value of KV as it is stored
+  std::string x_bits = "auto";               // 4, 8 or 16: of a value of X as it is stored
+  std::string host_lane = "auto";            // see LaneChoice
+  int64_t host_lane_threads = 0;             // 0: the cores that the device leaves
+  int64_t static_window = 0;                 // S of StaticWindowSize; 0: decode reads KV in the store
+  int64_t static_window_reserve = 0;         // rows; 0: the most
+  std::string static_window_bits = "16";     // 8 or 16
+  std::string decode_schedule = "auto";      // auto, latency or throughput
 
   bool quantises_kv() const { return kv_bits != "16"; }
   bool prefill() const { return role != "decode"; }
   bool decode() const { return role != "prefill"; }
 };
 
-// What `recompute` and `host_lane` say of their lanes of KVPR.
+// What `recompute` and `host_lane` say of their lanes of KVPR, and `step_rows` of rows.
 struct LaneChoice {
   enum class Mode { kAuto, kOff, kFixed } mode = Mode::kAuto;
-  int64_t tokens = 0;  // of kFixed, of each sequence
+  int64_t tokens = 0;  // of kFixed, of each sequence; of step_rows, of all together
 };
 // INVALID_ARGUMENT, naming `option`, where `text` is neither auto, off, nor a number of tokens.
 absl::StatusOr<LaneChoice> ParseLaneChoice(absl::string_view option, const std::string& text);

@@ -8,14 +8,10 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/logging.h"
 #include "server/base/memory_limit.h"
-#include "server/rpc/member_call.h"
-#include "worker/handoff/grpc_handoff.h"
 #include "worker/handoff/in_process_handoff.h"
 #include "worker/handoff/message_handoff.h"
-#include "worker/handoff/metered_handoff.h"
-#include "worker/handoff/retrying_sender.h"
-#include "worker/handoff/staged_handoff.h"
-#include "worker/link/line_edge_factory.h"
+#include "worker/handoff/slice_sender.h"
+#include "worker/link/message/message_edge.h"
 #include "worker/link/paced_edge.h"
 #include "worker/memory_defaults.h"
 
@@ -43,7 +39,7 @@ LinkNoise NoiseOf(const WorkerOptions& options) {
   return {options.chain_link_noise, options.chain_link_noise_factor, seed};
 }
 
-// Slices for the store of this very process are copied; all others take the route of the others.
+// Slices for the store of this very process are copied; all others go over links.
 class OwnStoreFirst : public HandoffSender {
  public:
   OwnStoreFirst(PeerKey self, std::unique_ptr<HandoffSender> own, std::unique_ptr<HandoffSender> others)
@@ -62,19 +58,17 @@ class OwnStoreFirst : public HandoffSender {
   const std::unique_ptr<HandoffSender> own_, others_;
 };
 
-// Pinned memory that the frames or slices of one direction pass through: a layer of the longest prompt, than which no
-// frame is larger; but pinned memory is taken from all others, and what is larger gets memory of its own.
-size_t StagingBytes(const Model& model) {
-  constexpr int64_t kLeast = int64_t{16} << 20, kMost = int64_t{512} << 20;
-  const int64_t layer = model.config().context_length * model.kv_row_bytes();
-  return static_cast<size_t>(std::clamp(layer, kLeast, kMost));
-}
+// Pinned memory that the frames or slices of one direction pass through, chunk by chunk: enough for several at once,
+// for pinned memory is taken from all others.
+constexpr size_t kStagingBytes = size_t{64} << 20;
 
-std::unique_ptr<EdgeFactory> MakeEdges(const WorkerOptions& options, Device& device, const Model& model,
-                                       MessageEngine& engine, PeerCommFactory* peer_comms, PrefillMetrics& metrics) {
+std::unique_ptr<EdgeFactory> MakeEdges(const WorkerOptions& options, Device& device, MessageEngine& engine,
+                                       PeerCommFactory* peer_comms, const PrefillProgress& progress,
+                                       PrefillMetrics& metrics) {
   const FrameFaults faults{.on_corrupt = [&metrics] { metrics.CountDamagedFrame(); },
                            .on_retry = [&metrics] { metrics.CountFrameRetry(); }};
-  std::unique_ptr<EdgeFactory> edges = NewLineEdgeFactory(engine, device, StagingBytes(model), peer_comms, faults);
+  std::unique_ptr<EdgeFactory> edges = std::make_unique<MessageEdgeFactory>(
+      engine, EdgesOf(device, kStagingBytes, peer_comms, faults, progress.staging));
   if (options.chain_link_gbps > 0) {
     edges =
         std::make_unique<PacedEdgeFactory>(std::move(edges), options.chain_link_gbps, RealClock(), NoiseOf(options));
@@ -82,48 +76,38 @@ std::unique_ptr<EdgeFactory> MakeEdges(const WorkerOptions& options, Device& dev
   return edges;
 }
 
-std::shared_ptr<SliceTransport> MakeTransport(HandoffRoute route, MessageEngine& engine, const ClusterKey& key) {
-  if (route == HandoffRoute::kLink) return MakeMessageSliceTransport(engine);
-  return MakeGrpcSliceTransport([key](const PeerId& decode) -> absl::StatusOr<std::shared_ptr<grpc::Channel>> {
-    if (decode.address.empty()) return absl::UnavailableError("the router named no gRPC address of the decode worker");
-    return MakeMemberChannel(decode.address, key);
-  });
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(
     const WorkerOptions& options, Device& device, std::shared_ptr<const Model> model, MessageEngine& engine,
-    PeerCommFactory* peer_comms, SliceReceiver* own_store, const ClusterKey& key, std::shared_ptr<Buffer> memory,
-    MetricRegistry& registry, const PrefillProgress& progress) {
+    PeerCommFactory* peer_comms, SliceReceiver* own_store, std::shared_ptr<Buffer> memory, MetricRegistry& registry,
+    const PrefillProgress& progress) {
   std::unique_ptr<PrefillRole> role(new PrefillRole);
   role->metrics_ = std::make_unique<PrefillMetrics>(registry);
   PrefillMetrics& metrics = *role->metrics_;
-  role->edges_ = MakeEdges(options, device, *model, engine, peer_comms, metrics);
-  const HandoffSenderOptions retries{.on_retry = [&metrics] { metrics.CountHandoffRetry(); }};
-  const HandoffRoute route = options.handoff == "grpc" ? HandoffRoute::kGrpc : HandoffRoute::kLink;
-  role->transport_ = MakeTransport(route, engine, key);
-  HandoffSenderOptions to_others = retries;
-  to_others.progress = progress.handoff;
-  std::unique_ptr<HandoffSender> sender = std::make_unique<RetryingSender>(role->transport_, to_others);
+  role->edges_ = MakeEdges(options, device, engine, peer_comms, progress, metrics);
+  HandoffSenderOptions slices = CountedBy(metrics);
+  if (!device.host_reads_device_memory()) {
+    slices.lane = StagingLane::Create(device, "handoff", kStagingBytes, progress.staged_handoff);
+    slices.lane->Prepare();
+    role->slice_staging_.lane = slices.lane;
+  }
+  role->transport_ = MakeMessageSliceTransport(engine);
+  std::unique_ptr<HandoffSender> sender = std::make_unique<SliceSender>(role->transport_, slices);
   if (own_store != nullptr) {
-    auto own = std::make_unique<RetryingSender>(MakeInProcessTransport(*own_store), retries);
+    auto own = std::make_unique<SliceSender>(MakeInProcessTransport(*own_store, progress.copies), slices);
     sender = std::make_unique<OwnStoreFirst>(engine.self().key(), std::move(own), std::move(sender));
   }
-  if (!device.host_reads_device_memory()) {
-    sender = std::make_unique<StagedHandoff>(std::move(sender), device, StagingBytes(*model));
-  }
   role->paths_ = std::make_unique<DecodePaths>(std::move(sender));
-  role->metered_sender_ = std::make_unique<MeteredHandoff>(*role->paths_, metrics);
-  role->control_ = std::make_unique<PrefillControl>(*role->edges_, *role->paths_, route, metrics, registry);
+  role->control_ = std::make_unique<PrefillControl>(*role->edges_, *role->paths_, metrics, registry);
 
   PrefillStageOptions stage;
   stage.memory_bytes = static_cast<size_t>(options.prefill_memory);
   stage.memory = std::move(memory);
   stage.progress = progress.stage;
   stage.on_memory = [&metrics](int64_t bytes) { metrics.SetBufferBytes(bytes); };
-  RUNAHEAD_ASSIGN_OR_RETURN(role->stage_,
-                            PrefillStage::Create(stage, device, model, *role->metered_sender_, *role->control_));
+  stage.on_pass = [&metrics](int64_t prompts) { metrics.ObservePass(prompts); };
+  RUNAHEAD_ASSIGN_OR_RETURN(role->stage_, PrefillStage::Create(stage, device, model, *role->paths_, *role->control_));
   RUNAHEAD_RETURN_IF_ERROR(CheckMemory(role->max_prefix_tokens(), *model));
   return role;
 }

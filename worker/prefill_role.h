@@ -6,13 +6,14 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/cuda/peer_comm.h"
-#include "server/base/cluster_key.h"
 #include "server/base/progress_meter.h"
 #include "worker/handoff/decode_paths.h"
 #include "worker/handoff/handoff.h"
-#include "worker/handoff/retrying_sender.h"
 #include "worker/handoff/slice_receiver.h"
+#include "worker/handoff/slice_sender.h"
+#include "worker/link/message/edge_staging.h"
 #include "worker/link/message_engine.h"
+#include "worker/link/staging_lane.h"
 #include "worker/metrics/prefill_metrics.h"
 #include "worker/options.h"
 #include "worker/prefill/service/prefill_control.h"
@@ -23,19 +24,22 @@ namespace runahead {
 // What the role gets done, whatever the epoch.
 struct PrefillProgress {
   std::shared_ptr<ProgressMeter> stage = std::make_shared<ProgressMeter>();
-  std::shared_ptr<ProgressMeter> handoff = std::make_shared<ProgressMeter>();  // to other processes
+  // Copies between a device whose memory the host cannot read and pinned memory.
+  StagingMeters staging = {std::make_shared<ProgressMeter>(), std::make_shared<ProgressMeter>()};
+  std::shared_ptr<ProgressMeter> staged_handoff = std::make_shared<ProgressMeter>();
+  std::shared_ptr<ProgressMeter> copies = std::make_shared<ProgressMeter>();  // into the own store
 };
 
 class PrefillRole {
  public:
   // All references outlive the role. `peer_comms` is null where there is no link from `device` to other GPUs.
-  // `own_store`, where this process decodes too, takes its slices without a link. `key` goes with the calls to others.
-  // `memory` is AllocateMemory's. `prefill_memory` of `options` is not 0.
+  // `own_store`, where this process decodes too, takes its slices without a link. `memory` is AllocateMemory's.
+  // `prefill_memory` of `options` is not 0.
   static absl::StatusOr<std::unique_ptr<PrefillRole>> Create(const WorkerOptions& options, Device& device,
                                                              std::shared_ptr<const Model> model, MessageEngine& engine,
                                                              PeerCommFactory* peer_comms, SliceReceiver* own_store,
-                                                             const ClusterKey& key, std::shared_ptr<Buffer> memory,
-                                                             MetricRegistry& registry, const PrefillProgress& progress);
+                                                             std::shared_ptr<Buffer> memory, MetricRegistry& registry,
+                                                             const PrefillProgress& progress);
   // Bytes that `prefill_memory: 0` stands for: two prompts of the model's context, at most 4 GiB, and a quarter of the
   // host's memory where the device computes in that.
   static int64_t DefaultMemory(const Model& model, const Device& device);
@@ -51,12 +55,20 @@ class PrefillRole {
   int64_t max_prefix_tokens_with_x() const { return stage_->max_prefix_tokens_with_x(); }
 
  private:
+  // Of slices, where the host cannot read the device's memory. Ends after who sends them.
+  struct SliceStaging {
+    ~SliceStaging() {
+      if (lane != nullptr) lane->Stop();
+    }
+    std::shared_ptr<StagingLane> lane;
+  };
+
   PrefillRole() = default;
   std::unique_ptr<PrefillMetrics> metrics_;
   std::unique_ptr<EdgeFactory> edges_;
+  SliceStaging slice_staging_;
   std::shared_ptr<SliceTransport> transport_;
   std::unique_ptr<DecodePaths> paths_;
-  std::unique_ptr<HandoffSender> metered_sender_;
   std::unique_ptr<PrefillControl> control_;
   std::unique_ptr<PrefillStage> stage_;
 };

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/cpu_limit.h"
 #include "server/base/logging.h"
 #include "server/base/memory_limit.h"
 #include "server/base/version.h"
@@ -28,6 +29,7 @@ absl::StatusOr<std::shared_ptr<SharedWeights>> ShareWeights(const WorkerOptions&
       .path = options.shared_weights,
       .identity = absl::StrCat(model.identity, " ", std::string(numerics), " ", BuildId()),
       .bytes = model.tensor_bytes,
+      .threads = UsableCores(),
       .on_wait = [] { LogInfo("model", "waits for another worker of this host, which packs the weights for both"); },
   });
   const std::string why_not = shared.ok() ? "" : std::string(shared.status().message());
@@ -36,6 +38,10 @@ absl::StatusOr<std::shared_ptr<SharedWeights>> ShareWeights(const WorkerOptions&
     return absl::ResourceExhaustedError(absl::StrCat("the model's weights take about ", model.tensor_bytes,
                                                      " bytes, and this host has ", available, " bytes of memory left",
                                                      shared.ok() ? "" : "; they are not shared: ", why_not));
+  }
+  if (shared.ok() && !(*shared)->damage().empty()) {
+    LogWarning("model", "shared_weights: ", (*shared)->path(), " was damaged: ", (*shared)->damage(),
+               "; this worker packs the weights anew");
   }
   if (shared.ok()) return shared;
   LogWarning("model", "shared_weights: the weights are this worker's own: ", why_not);

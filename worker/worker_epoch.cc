@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/version.h"
 #include "server/rpc/transport_options.h"
 #include "worker/kv/store.h"
 #include "worker/lane_profiler.h"
-#include "worker/link/message_engine_factory.h"
+#include "worker/link/tcp/tcp_engine.h"
 #include "worker/model/x_form.h"
 #include "worker/service/proto_convert.h"
 
@@ -42,23 +43,22 @@ v1::LaneProfile ToProto(const LaneProfile& profile) {
 absl::StatusOr<std::unique_ptr<WorkerEpoch>> WorkerEpoch::Begin(const EpochParts& parts, uint32_t epoch) {
   const WorkerOptions& options = parts.options;
   std::unique_ptr<WorkerEpoch> begun(new WorkerEpoch(parts));
-  MessageEngineOptions engine;
+  TcpOptions engine;
   engine.incarnation = parts.incarnation;
   engine.epoch = epoch;
-  engine.transport = options.link_transport;
   engine.host = parts.link_host;
   engine.port = static_cast<int>(options.link_port);
   engine.key = parts.key;
-  if (options.link_transport == "tcp") begun->link_commands_ = std::make_shared<CommandQueue>(parts.links_progress);
+  engine.tls = parts.link_tls;
+  begun->link_commands_ = std::make_shared<CommandQueue>(parts.links_progress);
   engine.commands = begun->link_commands_;
-  RUNAHEAD_ASSIGN_OR_RETURN(begun->engine_, MakeMessageEngine(engine));
+  RUNAHEAD_ASSIGN_OR_RETURN(begun->engine_, TcpEngine::Start(engine));
   if (parts.decode != nullptr) parts.decode->BeginEpoch(*begun->engine_);
   if (options.prefill()) {
     SliceReceiver* const own_store = parts.decode != nullptr ? &parts.decode->receiver() : nullptr;
     RUNAHEAD_ASSIGN_OR_RETURN(
-        begun->prefill_,
-        PrefillRole::Create(options, parts.device, parts.model, *begun->engine_, parts.peer_comms, own_store, parts.key,
-                            parts.prefill_memory, parts.metrics, parts.prefill_progress));
+        begun->prefill_, PrefillRole::Create(options, parts.device, parts.model, *begun->engine_, parts.peer_comms,
+                                             own_store, parts.prefill_memory, parts.metrics, parts.prefill_progress));
     begun->prefill_->BindReports(parts.report);
   }
   return begun;
@@ -106,7 +106,11 @@ v1::Capabilities WorkerEpoch::capabilities() const {
   capabilities.set_build(BuildId());
   capabilities.set_link_address(engine_->self().address);
   if (parts_.peer_comms != nullptr) capabilities.set_device_link(parts_.peer_comms->identity());
-  if (parts_.decode != nullptr) capabilities.set_kv_capacity_tokens(parts_.decode->capacity_tokens());
+  if (parts_.decode != nullptr) {
+    capabilities.set_kv_capacity_tokens(parts_.decode->capacity_tokens());
+    capabilities.set_max_batch(static_cast<int32_t>(parts_.decode->max_batch()));
+    capabilities.set_moves(parts_.decode->moves());
+  }
   if (parts_.decode != nullptr && parts_.decode->lane_profile().has_value()) {
     *capabilities.mutable_lane_profile() = ToProto(*parts_.decode->lane_profile());
   }
@@ -119,7 +123,12 @@ v1::Capabilities WorkerEpoch::capabilities() const {
 
 void WorkerEpoch::OnFormLine(const v1::FormLine& line) {
   // One that hangs keeps its connections; hand-off to or from it would hold memory for as long.
-  for (const v1::WorkerLife& lost : line.lost()) engine_->CloseAll(lost.incarnation(), lost.epoch());
+  const auto is_lost = [&line](const PeerKey& key) {
+    return absl::c_any_of(line.lost(), [&key](const v1::WorkerLife& lost) {
+      return lost.incarnation() == key.incarnation && lost.epoch() == key.epoch;
+    });
+  };
+  if (line.lost_size() > 0) engine_->CloseAll(is_lost);
   if (prefill_ != nullptr) prefill_->control().OnFormLine(line);
 }
 
@@ -135,9 +144,18 @@ void WorkerEpoch::OnRelease(const v1::LeaseId& lease) {
   if (parts_.decode != nullptr) parts_.decode->Release(LeaseFromProto(lease));
 }
 
+void WorkerEpoch::OnMove(const v1::MoveSequence& move) {
+  if (parts_.decode == nullptr) return;
+  MoveTarget target{.lease = LeaseFromProto(move.target_lease())};
+  target.peer.address = move.target().link_address();
+  target.peer.incarnation = move.target().incarnation();
+  target.peer.epoch = move.target().epoch();
+  parts_.decode->Move(LeaseFromProto(move.lease()), target, move.most_tokens());
+}
+
 void WorkerEpoch::OnPing() {
   // Something to do for the links' thread: what it gets done shows, though it may only have to receive.
-  if (link_commands_ != nullptr) link_commands_->Post([] {});
+  link_commands_->Post([] {});
   if (prefill_ != nullptr) prefill_->control().OnPing();
 }
 

@@ -15,6 +15,7 @@
 #include "worker/decode_role.h"
 #include "worker/link/command_queue.h"
 #include "worker/link/message_engine.h"
+#include "worker/link/tcp/link_tls.h"
 #include "worker/options.h"
 #include "worker/prefill_role.h"
 
@@ -32,6 +33,7 @@ struct ModelFingerprints {
 struct EpochParts {
   const WorkerOptions& options;
   const ClusterKey& key;
+  std::shared_ptr<const LinkTls> link_tls;  // null: links are not encrypted
   std::string link_host;
   uint64_t incarnation = 0;
   Device& device;
@@ -43,7 +45,7 @@ struct EpochParts {
   MetricRegistry& metrics;
   std::function<void(v1::ControlReport)> report;
   PrefillProgress prefill_progress = {};
-  std::shared_ptr<ProgressMeter> links_progress = std::make_shared<ProgressMeter>();  // over TCP
+  std::shared_ptr<ProgressMeter> links_progress = std::make_shared<ProgressMeter>();
 };
 
 // Made and destroyed by one thread, which also gives it the router's commands.
@@ -61,13 +63,14 @@ class WorkerEpoch {
   void OnStart(const v1::StartJob& start);
   void OnCancel(uint64_t job);
   void OnRelease(const v1::LeaseId& lease);
+  void OnMove(const v1::MoveSequence& move);
   void OnPing();
 
  private:
   explicit WorkerEpoch(const EpochParts& parts) : parts_(parts) {}
 
   const EpochParts& parts_;
-  std::shared_ptr<CommandQueue> link_commands_;  // null but over TCP
+  std::shared_ptr<CommandQueue> link_commands_;
   std::unique_ptr<MessageEngine> engine_;
   std::unique_ptr<PrefillRole> prefill_;  // null unless it prefills
 };

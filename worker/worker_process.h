@@ -21,6 +21,12 @@ class WorkerProcess {
   const std::string& address() const;
   const std::string& metrics_address() const;
 
+  // Now and then: DATA_LOSS where this worker computes with shared weights that were damaged, as another has found.
+  absl::Status CheckWeights() const;
+
+  // Certificates follow their files. Now and then, on main's thread.
+  void UpdateTls();
+
   // Has the router plan nothing new here, waits for what it has planned, prefills and decodes, at most `timeout`, and
   // closes the port.
   void Drain(absl::Duration timeout);

@@ -29,6 +29,7 @@ void AddPullCommand(CLI::App& app, Command* chosen);
 void AddTraceCommand(CLI::App& app, Command* chosen);
 void AddProfileCommand(CLI::App& app, Command* chosen);
 void AddPlanCommand(CLI::App& app, Command* chosen);
+void AddKeysCommand(CLI::App& app, Command* chosen);
 void AddKvprCommand(CLI::App& app, Command* chosen);
 
 }  // namespace runahead

@@ -21,7 +21,7 @@ namespace {
 constexpr char kChat[] = "chat";
 
 struct ChatFlags {
-  std::string router;
+  RouterFlags router;
   std::string model;
   std::string system;
   TemplateFlags template_flags;
@@ -53,7 +53,7 @@ void Ask(v1::Inference::StubInterface& stub, const std::string& question, Interr
   GenerateResult answer;
   int signal = 0;
   const auto print = [](const std::string& text) { std::cout << text << std::flush; };
-  const absl::Status status = GenerateCall(stub, request, absl::InfiniteDuration(), interrupt, print, answer, &signal);
+  const absl::Status status = GenerateCall(stub, request, {}, interrupt, print, answer, &signal);
   const std::string& text = answer.text;
   if (text.empty()) {
     messages.mutable_messages()->RemoveLast();
@@ -111,7 +111,7 @@ void AddChatCommand(CLI::App& app, Command* chosen) {
                           "Talks with the model: each line of stdin is a question, and the conversation is kept.\n"
                           "/reset forgets it, /exit or the end of stdin ends, Ctrl-C stops an answer.");
   const auto flags = std::make_shared<ChatFlags>();
-  chat.add_option("--router", flags->router, "Where the router listens (host:port)")->required()->type_name("ADDR");
+  flags->router.AddTo(chat);
   chat.add_option("--model", flags->model,
                   "The model's name, or its file's without .gguf (default: the one that is served)")
       ->type_name("NAME");

@@ -5,16 +5,17 @@
 #include "client/base/progress.h"
 #include "server/rpc/channel.h"
 #include "server/rpc/status.h"
+#include "server/rpc/tenant_key.h"
 
 namespace runahead {
 
 absl::Status GenerateCall(v1::Inference::StubInterface& stub, const v1::GenerateRequest& request,
-                          absl::Duration timeout, Interrupt& interrupt,
-                          const std::function<void(const std::string&)>& on_text, GenerateResult& answer, int* signal,
-                          const std::optional<TraceContext>& span) {
+                          const CallOptions& options, Interrupt& interrupt,
+                          const std::function<void(const std::string&)>& on_text, GenerateResult& answer, int* signal) {
   grpc::ClientContext context;
-  SetTimeout(context, timeout);
-  if (span) context.AddMetadata(kTraceparent, Traceparent(*span));
+  SetTimeout(context, options.timeout);
+  if (options.span) context.AddMetadata(kTraceparent, Traceparent(*options.span));
+  if (!options.tenant.empty()) context.AddMetadata(kTenantKey, options.tenant);
   const Interrupt::Scope scope(interrupt, [&context] { context.TryCancel(); });
   Progress progress("Waiting for the first token");
   const auto stream = stub.Generate(&context, request);

@@ -14,12 +14,17 @@
 
 namespace runahead {
 
+// What goes with a call beside its request.
+struct CallOptions {
+  absl::Duration timeout = absl::InfiniteDuration();  // of the whole call
+  std::string tenant = {};                            // whose the request is; empty: nobody's
+  std::optional<TraceContext> span = {};              // that the call is part of, where there is one
+};
+
 // Blocks until the stream has ended; hands new text to `on_text` as it comes. `answer` holds what has come even when
-// the call fails. Ctrl-C cancels the call: CANCELLED, and `*signal` is the signal (else 0). `span` is the span that the
-// call is part of, where there is one.
+// the call fails. Ctrl-C cancels the call: CANCELLED, and `*signal` is the signal (else 0).
 absl::Status GenerateCall(v1::Inference::StubInterface& stub, const v1::GenerateRequest& request,
-                          absl::Duration timeout, Interrupt& interrupt,
-                          const std::function<void(const std::string&)>& on_text, GenerateResult& answer, int* signal,
-                          const std::optional<TraceContext>& span = std::nullopt);
+                          const CallOptions& options, Interrupt& interrupt,
+                          const std::function<void(const std::string&)>& on_text, GenerateResult& answer, int* signal);
 
 }  // namespace runahead

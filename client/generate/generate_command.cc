@@ -37,7 +37,8 @@ int RunGenerate(const GenerateFlags& flags) {
     if (!flags.json()) std::cout << text << std::flush;
   };
   const absl::Duration left = std::max(*timeout - (RealClock().Now() - began), absl::ZeroDuration());
-  const absl::Status status = GenerateCall(**stub, *request, left, interrupt, print, answer, &signal, span);
+  const CallOptions options = {.timeout = left, .tenant = flags.tenant(), .span = span};
+  const absl::Status status = GenerateCall(**stub, *request, options, interrupt, print, answer, &signal);
   if (!flags.json() && !answer.text.empty()) std::cout << "\n" << std::flush;
   if (signal != 0) return kSignalled + signal;
   if (absl::IsDeadlineExceeded(status)) {
@@ -52,8 +53,8 @@ int RunGenerate(const GenerateFlags& flags) {
     std::cerr << SummaryLine(answer) << "\n";
   }
   if (span && !flags.json()) {
-    std::cerr << "trace " << span->trace_id << ", if the router records it: runahead trace --router " << flags.router()
-              << " --request " << answer.started.request_id() << " -o trace.json\n";
+    std::cerr << "trace " << span->trace_id << ", if the router records it: runahead trace --router "
+              << flags.router().address << " --request " << answer.started.request_id() << " -o trace.json\n";
   }
   return kDone;
 }

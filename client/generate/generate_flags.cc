@@ -12,6 +12,7 @@
 #include "client/base/typed_flags.h"
 #include "kernels/base/status_macros.h"
 #include "server/rpc/schedule_proto.h"
+#include "server/rpc/tenant_key.h"
 #include "server/rpc/transport_options.h"
 
 namespace runahead {
@@ -35,16 +36,27 @@ absl::StatusOr<std::string> ReadPrompt(const std::string& path) {
   return text;
 }
 
+absl::Status CheckTenant(const std::string& tenant) {
+  if (IsTenantName(tenant)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("is not 1 to ", kMaxTenantBytes, " printable ASCII characters without spaces"));
+}
+
 }  // namespace
 
 void GenerateFlags::AddTo(CLI::App& app) {
-  app.add_option("--router", router_, "Where the router listens (host:port)")->required()->type_name("ADDR");
+  router_.AddTo(app);
   app.add_option("--model", model_, "The model's name, or its file's without .gguf (default: the one that is served)")
       ->type_name("NAME");
   AddNumber(app, "--logprobs", &logprobs_,
             "After the text, a line for each token: its id, text and logprob, then the K likeliest others, 0 to 20",
             "K");
   AddNumber(app, "--timeout", &timeout_s_, "Give up after this many seconds (default: never)", "S");
+  app.add_option("--priority", priority_, "normal, or low: all of normal priority that wait go first (default: normal)")
+      ->check(CLI::IsMember({"normal", "low"}))
+      ->type_name("NAME");
+  app.add_option("--tenant", tenant_, "Whose the request is: who sends many waits behind himself (default: nobody's)")
+      ->type_name("NAME");
   app.add_flag("--json", json_, "One JSON object on stdout when all is there, in place of text as it comes");
   app.add_flag("--trace", trace_,
                "Ask the router to record the request (where it runs with --trace asked or all), for runahead trace");
@@ -69,6 +81,8 @@ absl::StatusOr<v1::GenerateRequest> GenerateFlags::Request() const {
   v1::GenerateRequest request;
   RUNAHEAD_RETURN_IF_ERROR(InFlag("--model", CheckUtf8(model_)));
   request.set_model(model_);
+  if (tenant_) RUNAHEAD_RETURN_IF_ERROR(InFlag("--tenant", CheckTenant(*tenant_)));
+  if (priority_ == "low") request.set_priority(v1::PRIORITY_LOW);
   RUNAHEAD_RETURN_IF_ERROR(FillInput(request));
   for (const std::string& stop : sampling_.stop) RUNAHEAD_RETURN_IF_ERROR(InFlag("--stop", CheckUtf8(stop)));
   sampling_.FillIn(request);

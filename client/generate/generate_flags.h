@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/base/router_flags.h"
 #include "client/generate/sampling_flags.h"
 #include "client/generate/template_flags.h"
 #include "runahead/v1/inference.pb.h"
@@ -29,7 +30,8 @@ class GenerateFlags {
   // Of the whole call; infinite without --timeout. INVALID_ARGUMENT unless it is above 0.
   absl::StatusOr<absl::Duration> Timeout() const;
 
-  const std::string& router() const { return router_; }
+  const RouterFlags& router() const { return router_; }
+  std::string tenant() const { return tenant_.value_or(""); }  // empty: the request is nobody's
   bool json() const { return json_; }
   bool trace() const { return trace_; }
 
@@ -37,9 +39,10 @@ class GenerateFlags {
   absl::Status FillInput(v1::GenerateRequest& request) const;
   absl::Status FillExperiment(v1::GenerateRequest& request) const;
 
-  std::string router_;
+  RouterFlags router_;
   std::string model_;
-  std::optional<std::string> prompt_, prompt_file_, token_ids_, parts_, schedule_;
+  std::string priority_ = "normal";
+  std::optional<std::string> tenant_, prompt_, prompt_file_, token_ids_, parts_, schedule_;
   std::vector<std::string> messages_;
   TemplateFlags template_;
   SamplingFlags sampling_;

@@ -79,7 +79,7 @@ absl::StatusOr<std::vector<int32_t>> TokenizeByModel(const std::string& path, co
   return tokenizer->Encode(request.text(), {.parse_special = request.special(), .add_bos = !request.without_begin()});
 }
 
-absl::StatusOr<std::vector<int32_t>> TokenizeByRouter(const std::string& router, const v1::TokenizeRequest& request) {
+absl::StatusOr<std::vector<int32_t>> TokenizeByRouter(const RouterFlags& router, const v1::TokenizeRequest& request) {
   RUNAHEAD_ASSIGN_OR_RETURN(const auto stub, Connect(router));
   grpc::ClientContext context;
   SetTimeout(context, kVocabularyTimeout);

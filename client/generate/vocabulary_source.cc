@@ -9,14 +9,14 @@ namespace runahead {
 
 void VocabularySource::AddTo(CLI::App& app) {
   app.add_option("--model", model, "GGUF file, or Hugging Face folder, of the model")->type_name("PATH");
-  app.add_option("--router", router, "Where the router listens (host:port)")->type_name("ADDR");
+  router.AddTo(app, /*required=*/false);
 }
 
 absl::Status VocabularySource::Check() const {
-  if (model.empty() == router.empty()) {
+  if (model.empty() == router.address.empty()) {
     return absl::InvalidArgumentError("give exactly one of --model PATH and --router ADDR");
   }
-  return by_model() ? absl::OkStatus() : InFlag("--router", ParseHostPort(router).status());
+  return by_model() ? absl::OkStatus() : InFlag("--router", ParseHostPort(router.address).status());
 }
 
 }  // namespace runahead

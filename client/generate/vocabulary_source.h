@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "client/base/router_flags.h"
 
 namespace CLI {
 class App;
@@ -15,14 +16,14 @@ namespace runahead {
 inline constexpr absl::Duration kVocabularyTimeout = absl::Seconds(60);  // of a call to the router
 
 struct VocabularySource {
-  std::string model;   // a path, or
-  std::string router;  // an address
+  std::string model;  // a path, or
+  RouterFlags router;
 
   // Keeps references into *this.
   void AddTo(CLI::App& app);
   // After parsing: INVALID_ARGUMENT unless one of them is there, and the router's address is one.
   absl::Status Check() const;
-  bool by_model() const { return router.empty(); }
+  bool by_model() const { return router.address.empty(); }
 };
 
 }  // namespace runahead

@@ -6,6 +6,7 @@
 #include "client/base/connection.h"
 #include "client/base/health.h"
 #include "client/base/parse.h"
+#include "client/base/ready_page.h"
 #include "server/base/address.h"
 #include "server/rpc/channel.h"
 
@@ -17,17 +18,30 @@ constexpr char kHealth[] = "health";
 constexpr absl::Duration kHealthTimeout = absl::Seconds(3);
 
 struct HealthFlags {
-  std::string address;
+  std::string address, metrics;
   std::string service;
+  TlsFlags tls;
 };
 
-int RunHealth(const HealthFlags& flags) {
-  const absl::Status address = ParseHostPort(flags.address).status();
-  if (!address.ok()) return WrongUsage(kHealth, InFlag("--address", address));
-  const absl::Status health = CheckHealth(MakeChannel(flags.address), kHealthTimeout, flags.service);
+int Say(const absl::Status& health) {
   if (!health.ok()) return Refused(kHealth, health);
   std::cout << "serving\n";
   return kDone;
+}
+
+int RunHealth(const HealthFlags& flags) {
+  if (flags.address.empty() == flags.metrics.empty()) {
+    return WrongUsage(kHealth, WrongFlag("give one of --address and --metrics"));
+  }
+  const bool by_page = flags.address.empty();
+  const absl::Status address = ParseHostPort(by_page ? flags.metrics : flags.address).status();
+  if (!address.ok()) return WrongUsage(kHealth, InFlag(by_page ? "--metrics" : "--address", address));
+  if (by_page) return Say(AskReady(flags.metrics, kHealthTimeout));
+  const absl::StatusOr<ChannelTls> tls = flags.tls.Read();
+  if (!tls.ok()) return WrongUsage(kHealth, tls.status());
+  return Say(
+      WithTlsFlags(CheckHealth(MakeChannel(flags.address, kProcessKeepAlive, {}, *tls), kHealthTimeout, flags.service),
+                   flags.tls.given()));
 }
 
 }  // namespace
@@ -36,11 +50,17 @@ void AddHealthCommand(CLI::App& app, Command* chosen) {
   CLI::App& health = *app.add_subcommand(
       kHealth, "Asks a router or worker whether it serves: exit code 0 if so, 1 if not, or if it does not answer.");
   const auto flags = std::make_shared<HealthFlags>();
-  health.add_option("--address", flags->address, "Where it listens (host:port)")->required()->type_name("ADDR");
+  health.add_option("--address", flags->address, "Where it listens (host:port)")->type_name("ADDR");
+  health
+      .add_option(
+          "--metrics", flags->metrics,
+          "Instead: its metrics port, which says whether all of it serves, and wants no certificate (host:port)")
+      ->type_name("ADDR");
   health
       .add_option("--service", flags->service,
                   "One service of it, as runahead.v1.Inference; all of it where this is absent")
       ->type_name("NAME");
+  flags->tls.AddTo(health);
   health.callback([flags, chosen] { *chosen = [flags] { return RunHealth(*flags); }; });
 }
 

@@ -38,7 +38,11 @@ struct SplitAnswer {
   LaneCosts costs;
   TierPlan plan;
   double streamed_s = 0;  // a layer, with all KV streamed and every l as small as it may be
-  double window_s = 0;    // a layer, with a window of KV in the budget, and else as streamed_s
+  // By the objective kStep, which charges what every step costs and other objectives leave out: a layer with the
+  // plan's cuts, and a layer with all KV streamed.
+  double achievable_s = 0;
+  double achievable_streamed_s = 0;
+  double window_s = 0;  // a layer, with a window of KV in the budget, and else as streamed_s
 };
 
 // Bytes of a position's K and V in one layer, each of `kv_dim` elements (KV heads times head size), as a worker stores
@@ -49,7 +53,7 @@ absl::StatusOr<double> StoredKvBytes(int64_t kv_dim, int64_t bits, double dtype_
 // INVALID_ARGUMENT: what PlanTiers refuses.
 absl::StatusOr<SplitAnswer> AnswerSplit(const SplitQuestion& question);
 
-// One line, one object: l, gain, times, tiers, lanes (docs/kvpr.md).
+// One line, one object: l, gain, achievable, times, tiers, lanes (docs/kvpr.md).
 std::string SplitJson(const SplitQuestion& question, const SplitAnswer& answer);
 // The lanes as a table, then what they gain.
 std::string SplitText(const SplitQuestion& question, const SplitAnswer& answer);

@@ -61,6 +61,8 @@ absl::Status CheckHeadsOfCpus(int64_t head_dim) {
 
 absl::Status InspectWeights(std::shared_ptr<const ModelFile> file, Inspection& inspection) {
   RUNAHEAD_ASSIGN_OR_RETURN(inspection.config, ReadModelConfig(*file));
+  const std::vector<std::string>& of_keys = inspection.config->remarks;
+  inspection.remarks.insert(inspection.remarks.end(), of_keys.begin(), of_keys.end());
   RUNAHEAD_ASSIGN_OR_RETURN(inspection.plan, PlanLoading(std::move(file)));
   inspection.on_cpus = CheckHeadsOfCpus(inspection.config->head_dim);
   return absl::OkStatus();

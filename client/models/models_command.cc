@@ -27,7 +27,8 @@ constexpr uint64_t kMostContext = uint64_t{1} << 30;
 constexpr uint64_t kMostBatch = 65536;
 
 struct ModelsFlags {
-  std::string router, inspect;
+  RouterFlags router;
+  std::string inspect;
   std::optional<uint64_t> context, batch;
   bool json = false;
 };
@@ -71,7 +72,7 @@ std::string ModelsText(const v1::ListModelsResponse& response) {
 }
 
 absl::Status CheckFlags(const ModelsFlags& flags) {
-  if (flags.router.empty() == flags.inspect.empty()) return WrongFlag("give one of --router and --inspect");
+  if (flags.router.address.empty() == flags.inspect.empty()) return WrongFlag("give one of --router and --inspect");
   if (flags.inspect.empty() && (flags.context || flags.batch))
     return WrongFlag("--context and --batch go with --inspect");
   const auto check = [](const char* flag, std::optional<uint64_t> value, uint64_t most) {
@@ -119,7 +120,7 @@ void AddModelsCommand(CLI::App& app, Command* chosen) {
       "Says which model a router serves, and with how many workers; or what a file or folder is, whether it runs, and\n"
       "the memory that it takes, before anything is loaded. Exit code 1: it does not run.");
   const auto flags = std::make_shared<ModelsFlags>();
-  models.add_option("--router", flags->router, "Where the router listens (host:port)")->type_name("ADDR");
+  flags->router.AddTo(models, /*required=*/false);
   models
       .add_option("--inspect", flags->inspect,
                   "A GGUF file (the first, where a model is in several), or a Hugging Face folder")

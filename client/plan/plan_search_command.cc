@@ -28,7 +28,7 @@ namespace {
 constexpr char kPlanSearch[] = "plan search";
 
 struct SearchFlags {
-  std::string router;
+  RouterFlags router;
   std::string tokens;
   std::string widths;
   std::string table;
@@ -169,7 +169,7 @@ void AddPlanSearchCommand(CLI::App& plan, Command* chosen) {
       "Exit codes: 0 done, 1 the service refused or failed, 2 wrong usage, 130 Ctrl-C.");
   const auto flags = std::make_shared<SearchFlags>();
   const MeasureOptions defaults;
-  search.add_option("--router", flags->router, "Where the router listens (host:port)")->required()->type_name("ADDR");
+  flags->router.AddTo(search);
   search.add_option("--tokens", flags->tokens, "Lengths of prompts, as in 1024,2048,4096")
       ->required()
       ->type_name("LIST");

@@ -32,9 +32,21 @@ struct SimulateFlags {
   std::optional<double> link_gbps;
   std::string schedule = std::string(ScheduleName(Schedule::kKvr));
   std::string parts;
-  std::string search = "paper";
+  std::string search;  // empty: not given
   bool json = false;
 };
+
+absl::Status CheckSearch(const SimulateFlags& flags) {
+  if (flags.search.empty()) return absl::OkStatus();
+  if (flags.search != "paper" && flags.search != "thorough") {
+    return WrongFlag("--search: '", flags.search, "' is neither paper nor thorough");
+  }
+  if (!flags.parts.empty()) return WrongFlag("--search: nothing is searched, --parts gives the parts");
+  if (flags.schedule != ScheduleName(Schedule::kKvr)) {
+    return WrongFlag("--search: schedule ", flags.schedule, " makes its own parts; they are searched for kvr");
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckNames(const SimulateFlags& flags) {
   if (flags.model_cost.empty() == flags.fit.empty()) {
@@ -43,9 +55,7 @@ absl::Status CheckNames(const SimulateFlags& flags) {
   if (!ParseSchedule(flags.schedule)) {
     return WrongFlag("--schedule: '", flags.schedule, "' is none of ", absl::StrJoin(ScheduleNames(), ", "));
   }
-  if (flags.search != "paper" && flags.search != "thorough") {
-    return WrongFlag("--search: '", flags.search, "' is neither paper nor thorough");
-  }
+  RUNAHEAD_RETURN_IF_ERROR(CheckSearch(flags));
   if (flags.link_gbps && !(*flags.link_gbps >= kMinLinkGbps && *flags.link_gbps <= kMaxLinkGbps)) {
     return WrongFlag("--link-gbps: ", *flags.link_gbps, " is out of range; allowed: gigabits a second from ",
                      kMinLinkGbps, " to ", kMaxLinkGbps, "; without the flag links are as the file says");
@@ -81,7 +91,7 @@ absl::StatusOr<WhatIfQuestion> QuestionOf(const SimulateFlags& flags) {
   RUNAHEAD_RETURN_IF_ERROR(CheckNames(flags));
   WhatIfQuestion question;
   question.schedule = *ParseSchedule(flags.schedule);
-  question.thorough = flags.search == "thorough";
+  question.thorough = flags.search != "paper";
   if (flags.tokens && (*flags.tokens < 1 || *flags.tokens > uint64_t{kMaxPlanTokens})) {
     return WrongFlag("--tokens: ", *flags.tokens, " is out of range; allowed: a whole number from 1 to ",
                      kMaxPlanTokens);
@@ -118,6 +128,9 @@ int Simulate(const SimulateFlags& flags, WhatIfQuestion question, const CostFit*
              const std::vector<TimedRun>& runs) {
   if (flags.link_gbps) {
     for (LinkCost& link : question.model.links) link.bytes_per_s = BytesPerSecond(*flags.link_gbps);
+    if (!question.model.buses.empty()) {
+      Note("--link-gbps is of links alone: those that share a bus get no more together than the file says of it");
+    }
   }
   if (question.schedule == Schedule::kSingle && question.width > 1) {
     Note(absl::StrCat("schedule single takes one worker, not the ", question.width, " of --width"));
@@ -173,7 +186,8 @@ void AddPlanSimulateCommand(CLI::App& plan, Command* chosen) {
   AddNumber(simulate, "--tokens", &flags->tokens, "Length of the prompt", "N");
   AddNumber(simulate, "--width", &flags->width, absl::StrCat("Workers of the chain, 1 to ", kMaxSearchWidth), "P");
   AddNumber(simulate, "--link-gbps", &flags->link_gbps,
-            "Gigabits a second of every link (default: as the file says, else no limit)", "X");
+            "Gigabits a second of every link (default: as the file says, else no limit); buses stay as the file says",
+            "X");
   simulate
       .add_option("--schedule", flags->schedule,
                   absl::StrCat("One of ", absl::StrJoin(ScheduleNames(), ", "), " (default ", flags->schedule, ")"))
@@ -184,9 +198,9 @@ void AddPlanSimulateCommand(CLI::App& plan, Command* chosen) {
       ->type_name("LIST");
   simulate
       .add_option("--search", flags->search,
-                  "How kvr finds its parts. paper (default): as the paper does and plan search can on real workers. "
-                  "thorough: for the best that this model has; takes up to seconds. Over fast links it finds little "
-                  "more on up to 6 workers, up to 9% on 8 and 20% on 16; over slow ones half the time")
+                  "How kvr finds its parts. thorough (default): for the best that this model has; takes up to seconds. "
+                  "paper: as the paper does. Over fast links it ends little above the best on up to 6 workers, up to "
+                  "9% on 8 and 20% on 16; over slow ones it may take twice the time. Not where parts are given or even")
       ->type_name("NAME");
   simulate.add_flag("--json", flags->json,
                     "One JSON object: {\"ttft_s\",\"parts\",\"fractions\",\"waiting_s\":[..],\"traffic_entries\",..}");

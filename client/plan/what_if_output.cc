@@ -69,9 +69,9 @@ std::string LinksText(const CostModel& model) {
 
 std::string SearchText(const FoundBy& search, size_t width) {
   std::string text = absl::StrFormat("parts: the best of %d that were tried", search.evaluations);
-  if (search.end == SearchEnd::kEvaluations) text += ", the most that a search tries";
+  if (search.end == SearchEnd::kEvaluations) text += ", the most that a search tries: it ended before its last step";
   // Over slow links the paper's levels end in a corner, however few the workers.
-  if (!search.thorough && width > 1) text += "; --search thorough may find better ones";
+  if (!search.thorough && width > 1) text += "; --search thorough (the default) may find better ones";
   return text;
 }
 

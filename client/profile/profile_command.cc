@@ -29,7 +29,7 @@ namespace {
 constexpr char kProfile[] = "profile";
 
 struct ProfileFlags {
-  std::string router;
+  RouterFlags router;
   std::string file;
   bool force = false;
   std::string tokens;
@@ -178,7 +178,7 @@ void AddProfileCommand(CLI::App& app, Command* chosen) {
       "Exit codes: 0 done, 1 the service refused or failed, 2 wrong usage, 130 Ctrl-C.");
   const auto flags = std::make_shared<ProfileFlags>();
   const LineTimingOptions defaults;
-  profile.add_option("--router", flags->router, "Where the router listens (host:port)")->required()->type_name("ADDR");
+  flags->router.AddTo(profile);
   profile.add_option("-o", flags->file, "File to write, too; one that exists needs --force")->type_name("FILE");
   profile.add_flag("--force", flags->force, "Writes over FILE");
   profile

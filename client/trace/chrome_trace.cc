@@ -29,7 +29,7 @@ const std::vector<Lane>& Lanes() {
       {"compute", {"qkv", "wait", "attention", "mlp", "sample"}},
       {"send", {"send", "forward"}},
       {"hand-off", {"handoff", "x_handoff"}},
-      {"steps", {"step"}},
+      {"steps", {"step", "prompt_rows"}},
       {"link", {"transfer", "weights"}},
       {"device", {"project", "recompute", "attend", "attend_window"}},
       {"host", {"host_attention"}},

@@ -24,7 +24,7 @@ constexpr absl::Duration kTraceTimeout = absl::Seconds(30);
 constexpr absl::Duration kPatience = absl::Seconds(5);
 
 struct TraceFlags {
-  std::string router;
+  RouterFlags router;
   std::string request;
   std::string output;
 };
@@ -78,7 +78,7 @@ void AddTraceCommand(CLI::App& app, Command* chosen) {
       "Writes what was recorded of a request, by router and workers, to a file that Perfetto and Chrome show.\n"
       "The router must run with --trace: all, or asked and the request asked for it (generate --trace).");
   const auto flags = std::make_shared<TraceFlags>();
-  trace.add_option("--router", flags->router, "Where the router listens (host:port)")->required()->type_name("ADDR");
+  flags->router.AddTo(trace);
   trace.add_option("--request", flags->request, "The request's id, as its answer and the router's log say it")
       ->required()
       ->type_name("ID");

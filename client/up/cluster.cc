@@ -9,14 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/base/health.h"
+#include "client/base/ready_page.h"
 #include "client/up/memory_file.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/clock.h"
 #include "server/base/cpu_limit.h"
 #include "server/base/logging.h"
 #include "server/base/random.h"
-#include "server/rpc/channel.h"
 
 namespace runahead {
 namespace {
@@ -53,17 +52,16 @@ absl::Status AwaitServing(Supervisor& supervisor) {
 }
 
 absl::Status AwaitHealth(Supervisor& supervisor) {
-  const std::string address = supervisor.children().back().address.address;
-  const auto channel = MakeChannel(address);
+  const ReadyLine router = supervisor.children().back().address;
   const absl::Time give_up = RealClock().Now() + kRouterTimeout;
   absl::Status health;
   const auto answered = [&] {
-    health = CheckHealth(channel, kHealthTimeout);
+    health = AskReady(router.metrics, kHealthTimeout);
     return health.ok() || RealClock().Now() > give_up;
   };
   RUNAHEAD_RETURN_IF_ERROR(supervisor.RunUntil(answered, kHealthPeriod));
   if (health.ok()) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("the router on ", address, " was not ready within ",
+  return absl::UnavailableError(absl::StrCat("the router on ", router.address, " was not ready within ",
                                              absl::FormatDuration(kRouterTimeout), ": ", health.message(),
                                              "; its messages are above"));
 }

@@ -9,7 +9,7 @@
 namespace runahead {
 
 // Bound and not listening: the system counts the port as taken when it chooses one, and lets others bind it by name.
-HeldPort::HeldPort(const std::string& address) {
+HeldPort::HeldPort(const std::string& address) : address_(address) {
   const absl::StatusOr<HostPort> parsed = ParseHostPort(address);
   if (!parsed.ok()) return;
   const absl::StatusOr<SocketAddress> where = NumericSocketAddress(*parsed);
@@ -17,7 +17,11 @@ HeldPort::HeldPort(const std::string& address) {
   socket_ = socket(where->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int on = 1;
   setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  (void)bind(socket_, where->get(), where->length);
+  if (bind(socket_, where->get(), where->length) != 0) return;
+  sockaddr_storage bound{};
+  socklen_t length = sizeof bound;
+  getsockname(socket_, reinterpret_cast<sockaddr*>(&bound), &length);
+  address_ = FormatHostPort({parsed->host, PortOf(bound)});
 }
 
 HeldPort::~HeldPort() {

@@ -1,4 +1,4 @@
-// Keeps a port for a process that is to listen there again.
+// Keeps a port for a process that is to listen there, and to listen there again after its death.
 #pragma once
 
 #include <string>
@@ -12,10 +12,15 @@ class HeldPort {
  public:
   explicit HeldPort(const std::string& address);
   ~HeldPort();
+
+  // What it was given, with the port that is held: port 0 takes a free one.
+  const std::string& address() const { return address_; }
+
   HeldPort(const HeldPort&) = delete;
   HeldPort& operator=(const HeldPort&) = delete;
 
  private:
+  std::string address_;
   int socket_ = -1;
 };
 

@@ -40,14 +40,17 @@ Supervisor::~Supervisor() {
 
 absl::Status Supervisor::Start(const std::vector<ChildSpec>& group) {
   for (const ChildSpec& spec : group) {
+    // Before the child listens: between its death and our hearing of it the system could give its ports away.
+    auto port = std::make_unique<HeldPort>(kAnyPort), metrics_port = std::make_unique<HeldPort>(kAnyPort);
+    const ReadyLine address = {port->address(), metrics_port->address()};
     children_.push_back(std::make_unique<Watched>(Watched{.spec = spec,
                                                           .group = groups_,
                                                           .policy = RestartPolicy(options_.restarts),
                                                           .process = {},
                                                           .restart_at = {},
-                                                          .address = {kAnyPort, kAnyPort},
-                                                          .port = {},
-                                                          .metrics_port = {},
+                                                          .address = address,
+                                                          .port = std::move(port),
+                                                          .metrics_port = std::move(metrics_port),
                                                           .complaint = {}}));
     RUNAHEAD_RETURN_IF_ERROR(Launch(*children_.back()));
   }
@@ -143,10 +146,6 @@ absl::Status Supervisor::HandleDeath(Watched& child, int wait_status) {
   const bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
   const std::string what = absl::StrCat(child.spec.name, " ", DescribeEnd(wait_status), killed ? child.complaint : "");
   if (!child.has_served) return absl::UnavailableError(absl::StrCat(what, " before it served; its messages are above"));
-  if (child.port == nullptr) {
-    child.port = std::make_unique<HeldPort>(child.address.address);
-    child.metrics_port = std::make_unique<HeldPort>(child.address.metrics);
-  }
   return StartAgainLater(child, what);
 }
 

@@ -73,7 +73,7 @@ class Supervisor {
     std::optional<Child> process;          // none: dead
     std::optional<absl::Time> restart_at;  // set when dead and to be started again
     ReadyLine address;
-    std::unique_ptr<HeldPort> port, metrics_port;  // from its first death on
+    std::unique_ptr<HeldPort> port, metrics_port;  // so that both are still there after a death
     bool serving = false;
     bool has_served = false;
     absl::Time served_since = absl::InfiniteFuture();  // of this life

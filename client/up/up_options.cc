@@ -1,8 +1,10 @@
 #include "client/up/up_options.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/tls_options.h"
 
 namespace runahead {
 namespace {
@@ -12,6 +14,20 @@ constexpr char kDrainTimeout[] = "--drain-timeout=10s";
 // Prompts and answers want the same cores. A prompt goes first: its client waits for the first token, and the answers
 // that it joins are then decoded in one step with it.
 constexpr char kDecodeStepsBack[] = "--nice=10";
+
+// Hands the files on that are given. `prefix`: of the flags, "--tls" or "--cluster-tls".
+void AddTls(const std::string& prefix, const TlsFiles& files, ChildSpec& spec) {
+  for (const auto& [which, file] : {std::pair("-cert=", files.cert), {"-key=", files.key}, {"-ca=", files.ca}}) {
+    if (!file.empty()) spec.args.push_back(absl::StrCat(prefix, which, file));
+  }
+}
+
+void AddClusterTls(const UpOptions& options, ChildSpec& spec) {
+  AddTls("--cluster-tls", options.cluster_tls, spec);
+  if (!options.cluster_tls.cert.empty()) {
+    spec.args.push_back(absl::StrCat("--cluster-tls-name=", options.cluster_tls_name));
+  }
+}
 
 // `number` counts all workers: each takes the next GPU, where there are some.
 ChildSpec WorkerSpec(const UpOptions& options, const std::string& role, int index, int number,
@@ -31,7 +47,6 @@ ChildSpec WorkerSpec(const UpOptions& options, const std::string& role, int inde
     spec.args.push_back(absl::StrCat("--device-memory-budget=", options.device_memory_budget));
   }
   if (role == "prefill") {
-    spec.args.push_back(absl::StrCat("--handoff=", options.handoff));
     if (options.chain_link_gbps > 0) {
       spec.args.push_back(absl::StrCat("--chain-link-gbps=", options.chain_link_gbps));
     }
@@ -43,10 +58,18 @@ ChildSpec WorkerSpec(const UpOptions& options, const std::string& role, int inde
   }
   if (role == "decode") {
     spec.args.push_back(kDecodeStepsBack);
+    if (options.kv_memory > 0) spec.args.push_back(absl::StrCat("--kv-memory=", options.kv_memory));
     if (options.kv_device_budget > 0) {
       spec.args.push_back(absl::StrCat("--kv-device-budget=", options.kv_device_budget));
     }
+    if (options.step_rows != "auto") spec.args.push_back(absl::StrCat("--step-rows=", options.step_rows));
     if (options.recompute != "auto") spec.args.push_back(absl::StrCat("--recompute=", options.recompute));
+    if (options.recompute_within != "context") {
+      spec.args.push_back(absl::StrCat("--recompute-within=", options.recompute_within));
+    }
+    if (options.kvpr_objective != "step") {
+      spec.args.push_back(absl::StrCat("--kvpr-objective=", options.kvpr_objective));
+    }
     if (options.host_lane != "auto") spec.args.push_back(absl::StrCat("--host-lane=", options.host_lane));
     if (options.host_lane_threads > 0) {
       spec.args.push_back(absl::StrCat("--host-lane-threads=", options.host_lane_threads));
@@ -58,10 +81,12 @@ ChildSpec WorkerSpec(const UpOptions& options, const std::string& role, int inde
       spec.args.push_back(absl::StrCat("--decode-schedule=", options.decode_schedule));
     }
     if (options.kv_bits != "16") spec.args.push_back(absl::StrCat("--kv-bits=", options.kv_bits));
+    if (options.x_bits != "auto") spec.args.push_back(absl::StrCat("--x-bits=", options.x_bits));
   }
   if (options.emulated_link_gbps > 0) {
     spec.args.push_back(absl::StrCat("--emulated-link-gbps=", options.emulated_link_gbps));
   }
+  AddClusterTls(options, spec);
   if (options.log_format != "text") spec.args.push_back(absl::StrCat("--log-format=", options.log_format));
   return spec;
 }
@@ -93,8 +118,12 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
                 "How prompts are spread over the chain");
   schema.String("table", &options.table, {.value_name = "FILE"},
                 "Partition table (YAML); without one, prompts are split evenly over the chain");
-  schema.String("handoff", &options.handoff, {.one_of = {"link", "grpc"}},
-                "What prefill workers hand KV to decode workers over");
+  schema.String("reserve", &options.reserve, {.one_of = {"expected", "full"}},
+                "For how much of an answer decode memory is reserved: expected is what such answers took lately, and "
+                "more as it gets longer; full is max_tokens, before its prompt is computed");
+  schema.String("api_keys", &options.api_keys, {.value_name = "FILE"},
+                "API keys (YAML), of which every call to the router needs one; without it, anybody may call");
+  schema.Gone("handoff", "link", "slices travel over the workers' links");
   schema.Double("chain_link_gbps", &options.chain_link_gbps, {.min = 0, .max = 1e6},
                 "Paces the edges of the chain to this many gigabits per second; 0 does not");
   schema.Double("chain_link_noise", &options.chain_link_noise, {.min = 0, .max = 1},
@@ -104,13 +133,25 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
   schema.Int("chain_link_noise_seed", &options.chain_link_noise_seed, {.min = 0}, "The same seed draws the same");
   schema.Double("emulated_link_gbps", &options.emulated_link_gbps, {.min = 0, .max = 1e6},
                 "Paces copies between host and device to this many gigabits per second; 0 does not");
+  schema.Bytes("kv_memory", &options.kv_memory, {.min = 0},
+               "KV store of each decode worker; 0 takes 2GiB, at most a quarter of the memory that machine and cgroup "
+               "allow");
   schema.Bytes("kv_device_budget", &options.kv_device_budget, {.min = 0},
                "What of each decode worker's device memory KV, X and their staging may take; 0 is what the device's "
                "budget leaves");
+  schema.String("step_rows", &options.step_rows, {.value_name = "auto|off|TOKENS"},
+                "Tokens of prompts that a decode step computes at most beside its sequences; only where it computes "
+                "them do leases grow");
   schema.String("recompute", &options.recompute, {.value_name = "auto|off|TOKENS"},
                 "How much of KV in host memory decode recomputes instead of copying it");
+  schema.String("recompute_within", &options.recompute_within, {.one_of = {"context", "prompt"}},
+                "Of which positions decode may recompute: all that a sequence has, or those of its prompt");
+  schema.String("kvpr_objective", &options.kvpr_objective, {.one_of = {"step", "row", "column", "pipelined"}},
+                "By what the split of a decode step is solved: what a step takes, or a form of KVPR's paper");
   schema.String("kv_bits", &options.kv_bits, {.one_of = {"4", "8", "16"}},
                 "Bits of a value of KV as decode stores it: 4 and 8 quantise it; 16 keeps it as it is computed");
+  schema.String("x_bits", &options.x_bits, {.one_of = {"auto", "4", "8", "16"}},
+                "Bits of a value of X as decode stores it: 4 and 8 quantise it; 16 keeps it as it comes");
   schema.String("host_lane", &options.host_lane, {.value_name = "auto|off|TOKENS"},
                 "Whether the host's CPU may attend over part of KV in host memory, beside the device");
   schema.Int("host_lane_threads", &options.host_lane_threads, {.min = 0, .max = 1024},
@@ -120,6 +161,8 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
   schema.String("decode_schedule", &options.decode_schedule, {.one_of = {"auto", "latency", "throughput"}},
                 "Where decode workers' weights are: latency on the device, throughput in host memory, from where "
                 "every step brings them over; auto does so where they do not fit on the device");
+  DeclarePortTls(schema, options.tls, options.tls_client_auth);
+  DeclareClusterTls(schema, options.cluster_tls, options.cluster_tls_name);
   schema.Bool("experiments", &options.experiments, "Requests may choose width, parts and schedule");
   schema.String("trace", &options.trace, {.one_of = {"off", "asked", "all"}},
                 "Which requests are recorded, for runahead trace: asked is those whose traceparent says so");
@@ -165,6 +208,12 @@ ChildSpec RouterSpec(const UpOptions& options, const std::string& folder,
   spec.args = {absl::StrCat("--model=", options.model), absl::StrCat("--schedule=", options.schedule),
                absl::StrCat("--dtype=", options.dtype), kDrainTimeout};
   if (!options.table.empty()) spec.args.push_back(absl::StrCat("--table=", options.table));
+  if (options.reserve != "expected") spec.args.push_back(absl::StrCat("--reserve=", options.reserve));
+  if (!options.api_keys.empty()) spec.args.push_back(absl::StrCat("--api-keys=", options.api_keys));
+  AddTls("--tls", options.tls, spec);
+  if (options.tls_client_auth != "none")
+    spec.args.push_back(absl::StrCat("--tls-client-auth=", options.tls_client_auth));
+  AddClusterTls(options, spec);
   if (options.experiments) spec.args.push_back("--experiments");
   if (options.trace != "off") spec.args.push_back(absl::StrCat("--trace=", options.trace));
   if (options.log_format != "text") spec.args.push_back(absl::StrCat("--log-format=", options.log_format));

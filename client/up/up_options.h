@@ -7,6 +7,7 @@
 
 #include "client/up/child.h"
 #include "server/base/config.h"
+#include "server/base/tls_files.h"
 
 namespace runahead {
 
@@ -22,19 +23,28 @@ struct UpOptions {
   std::string shared_weights = "auto";
   std::string schedule = "kvr";
   std::string table;
-  std::string handoff = "link";
+  std::string reserve = "expected";
+  std::string api_keys;
   double chain_link_gbps = 0;
   double chain_link_noise = 0;
   double chain_link_noise_factor = 3;
   int64_t chain_link_noise_seed = 1;
   double emulated_link_gbps = 0;
+  int64_t kv_memory = 0;         // bytes, of each decode worker; 0: its default
   int64_t kv_device_budget = 0;  // bytes, of each decode worker
+  std::string step_rows = "auto";
   std::string recompute = "auto";
+  std::string recompute_within = "context";
+  std::string kvpr_objective = "step";
   std::string kv_bits = "16";
+  std::string x_bits = "auto";
   std::string host_lane = "auto";
   int host_lane_threads = 0;
   double emulated_host_gbps = 0;
   std::string decode_schedule = "auto";
+  TlsFiles tls, cluster_tls;  // of the router's port, and of all processes among each other
+  std::string tls_client_auth = "none";
+  std::string cluster_tls_name = "runahead-cluster";
   bool experiments = false;
   std::string trace = "off";
   std::string log_format = "text";
@@ -48,8 +58,8 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options);
 // What the schema cannot see: INVALID_ARGUMENT names the flag that does not go with the others.
 absl::Status CheckUpOptions(const UpOptions& options);
 
-// Threads of each of `of_role` workers of a role on a machine of `cores`. Roles share the cores: decode steps back while
-// prompts are at work.
+// Threads of each of `of_role` workers of a role on a machine of `cores`. Roles share the cores: decode steps back
+// while prompts are at work.
 int ThreadsPerWorker(const UpOptions& options, int of_role, int cores);
 
 // prefill-0.., decode-0..; binaries stand in `folder`.

@@ -1,14 +1,19 @@
-// Prints an answer as it comes, with a deadline; asks again where the service says so.
+// Prints an answer as it comes, with a deadline; asks again where the service says so, or went away: then the answer goes
+// on behind what came.
 //
 // usage: generate ROUTER PROMPT [SECONDS] [MAX_TOKENS]
+// An API key, where the router asks for one, is taken from the environment: RUNAHEAD_API_KEY.
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "runahead/v1/inference.grpc.pb.h"
 #include "runahead/v1/status.pb.h"
@@ -29,6 +34,8 @@ std::optional<Seconds> RetryDelay(const grpc::Status& status) {
       return Seconds(info.retry_delay().seconds() + info.retry_delay().nanos() / 1e9);
     }
   }
+  // Nobody answered: the router went away.
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) return Seconds(1);
   return std::nullopt;
 }
 
@@ -60,20 +67,27 @@ int main(int argc, char** argv) {
   const Seconds limit(argc > 3 ? std::stod(argv[3]) : 60);
   const auto deadline = std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(limit);
 
+  std::vector<int> ids;  // of the answer, that came
   while (true) {
     grpc::ClientContext context;  // of one try; context.TryCancel(), from any thread, ends it
     context.set_deadline(deadline);
+    if (const char* key = std::getenv("RUNAHEAD_API_KEY")) {
+      context.AddMetadata("authorization", std::string("Bearer ") + key);
+    }
     const auto reader = stub->Generate(&context, request);
-    bool began = false;
+    std::optional<std::uint64_t> seed;
     for (v1::GenerateResponse response; reader->Read(&response);) {
-      began = began || response.has_tokens();
+      if (response.has_started()) seed = response.started().seed();
+      ids.insert(ids.end(), response.tokens().ids().begin(), response.tokens().ids().end());
       Show(response);
     }
     const grpc::Status status = reader->Finish();
     if (status.ok()) return 0;
     std::fprintf(stderr, "failed with code %d: %s\n", status.error_code(), status.error_message().c_str());
     const std::optional<Seconds> delay = RetryDelay(status);
-    if (!delay.has_value() || began || std::chrono::system_clock::now() + *delay > deadline) return 1;
+    if (!delay.has_value() || std::chrono::system_clock::now() + *delay > deadline) return 1;
+    if (seed.has_value()) request.mutable_sampling()->set_seed(*seed);
+    request.mutable_output_ids()->Assign(ids.begin(), ids.end());  // the answer goes on behind them
     std::printf("asking again in %g s\n", delay->count());
     std::this_thread::sleep_for(*delay);
   }

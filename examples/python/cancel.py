@@ -5,6 +5,7 @@ usage: cancel.py ROUTER PROMPT [AFTER_TOKENS] [MAX_TOKENS]
 
 import sys
 
+import connection
 import grpc
 
 from runahead.v1 import inference_pb2 as pb
@@ -14,7 +15,7 @@ from runahead.v1 import inference_pb2_grpc
 def main(router, prompt, after="5", max_tokens="1000"):
     stop = pb.StopConditions(max_tokens=int(max_tokens), ignore_eos=True)  # an answer that goes on and on
     token_ids = []
-    with grpc.insecure_channel(router) as channel:
+    with connection.channel(router) as channel:
         call = inference_pb2_grpc.InferenceStub(channel).Generate(pb.GenerateRequest(prompt=prompt, stop=stop))
         try:
             for response in call:

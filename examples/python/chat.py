@@ -5,7 +5,7 @@ usage: chat.py ROUTER QUESTION [SYSTEM_MESSAGE]
 
 import sys
 
-import grpc
+import connection
 
 from runahead.v1 import inference_pb2 as pb
 from runahead.v1 import inference_pb2_grpc
@@ -16,7 +16,7 @@ def main(router, question, system=""):
     messages.append(pb.ChatMessage(role="user", content=question))
     request = pb.GenerateRequest(chat=pb.ChatMessages(messages=messages), stop=pb.StopConditions(max_tokens=32))
     answer, token_ids = "", []
-    with grpc.insecure_channel(router) as channel:
+    with connection.channel(router) as channel:
         for response in inference_pb2_grpc.InferenceStub(channel).Generate(request):
             # An event that is not there is empty.
             answer += response.tokens.text + response.finished.text

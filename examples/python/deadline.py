@@ -5,6 +5,7 @@ usage: deadline.py ROUTER PROMPT [SECONDS] [MAX_TOKENS]
 
 import sys
 
+import connection
 import grpc
 
 from runahead.v1 import inference_pb2 as pb
@@ -14,7 +15,7 @@ from runahead.v1 import inference_pb2_grpc
 def main(router, prompt, seconds="1", max_tokens="1000"):
     stop = pb.StopConditions(max_tokens=int(max_tokens), ignore_eos=True)
     token_ids = []
-    with grpc.insecure_channel(router) as channel:
+    with connection.channel(router) as channel:
         stub = inference_pb2_grpc.InferenceStub(channel)
         try:
             # Of the whole call, from here to the last token; the router and the workers stop then, too.

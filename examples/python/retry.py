@@ -1,4 +1,4 @@
-"""Asks again where the service says that it has no room now, after the time that it names.
+"""Asks again where the service has no room now, or its answer broke off: then it goes on behind what came.
 
 usage: retry.py ROUTER PROMPT
 """
@@ -6,6 +6,7 @@ usage: retry.py ROUTER PROMPT
 import sys
 import time
 
+import connection
 import grpc
 
 from runahead.v1 import inference_pb2 as pb
@@ -27,25 +28,32 @@ def retry_delay(error):
 
 
 def generate(stub, request, tries=5, sleep=time.sleep):
-    """All token ids of the answer. Raises grpc.RpcError where it fails for good."""
+    """All token ids of the answer, each once. Raises grpc.RpcError where it fails for good."""
+    again = pb.GenerateRequest()
+    again.CopyFrom(request)
+    token_ids = []
     while True:
         tries -= 1
-        token_ids = []  # of a try that broke off nothing is kept
         try:
-            for response in stub.Generate(request):
+            for response in stub.Generate(again):
+                if response.HasField("started"):
+                    again.sampling.seed = response.started.seed
                 token_ids += response.tokens.ids
             return token_ids
         except grpc.RpcError as error:
             delay = retry_delay(error)
+            if delay is None and error.code() == grpc.StatusCode.UNAVAILABLE:
+                delay = 1  # nobody answered: the router went away
             if delay is None or tries == 0:
                 raise
+            again.output_ids[:] = token_ids  # the answer goes on behind them
             print(f"{error.code().name}: {error.details()}; asking again in {delay:g} s", flush=True)
             sleep(delay)
 
 
 def main(router, prompt):
     request = pb.GenerateRequest(prompt=prompt, stop=pb.StopConditions(max_tokens=16))
-    with grpc.insecure_channel(router) as channel:
+    with connection.channel(router) as channel:
         print(f"token ids: {generate(inference_pb2_grpc.InferenceStub(channel), request)}")
 
 

@@ -5,7 +5,7 @@ usage: stream.py ROUTER PROMPT [MAX_TOKENS]
 
 import sys
 
-import grpc
+import connection
 
 from runahead.v1 import inference_pb2 as pb
 from runahead.v1 import inference_pb2_grpc
@@ -31,7 +31,7 @@ def show_timing(finished):
 def main(router, prompt, max_tokens="32"):
     request = pb.GenerateRequest(prompt=prompt, stop=pb.StopConditions(max_tokens=int(max_tokens)))
     text, token_ids = "", []
-    with grpc.insecure_channel(router) as channel:
+    with connection.channel(router) as channel:
         for response in inference_pb2_grpc.InferenceStub(channel).Generate(request):
             event = response.WhichOneof("event")
             if event == "started":

@@ -5,14 +5,14 @@ usage: token_ids.py ROUTER TEXT
 
 import sys
 
-import grpc
+import connection
 
 from runahead.v1 import inference_pb2 as pb
 from runahead.v1 import inference_pb2_grpc
 
 
 def main(router, text):
-    with grpc.insecure_channel(router) as channel:
+    with connection.channel(router) as channel:
         stub = inference_pb2_grpc.InferenceStub(channel)
         prompt_ids = stub.Tokenize(pb.TokenizeRequest(text=text)).ids
         print(f"prompt ids: {list(prompt_ids)}")

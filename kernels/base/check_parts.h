@@ -28,9 +28,9 @@ inline absl::Status CheckAnyShape(std::string_view name, const Tensor& tensor, a
   return CheckTensor(name, tensor, dtypes, tensor.rows, tensor.cols);
 }
 
-// x is whole heads, in f32.
-inline absl::Status CheckHeads(const Tensor& x, int64_t head_dim) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckAnyShape("x", x, {DType::kF32}));
+// x is whole heads, in one of `dtypes`.
+inline absl::Status CheckHeads(const Tensor& x, int64_t head_dim, absl::Span<const DType> dtypes) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckAnyShape("x", x, dtypes));
   if (head_dim < 1 || x.cols % head_dim != 0)
     return Invalid("x has ", x.cols, " columns, no whole heads of ", head_dim);
   return absl::OkStatus();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -84,14 +85,23 @@ absl::Status CheckSampleParams(size_t row, const SampleParams& params) {
 
 // Rows of counts are there, their ids too, and no row belongs to two.
 absl::Status CheckSampleCounts(const std::vector<SampleParams>& params, const MutTensor& counts, int64_t vocab) {
-  std::vector<bool> taken(counts.rows);
+  std::vector<bool> written(counts.rows);
   for (size_t row = 0; row < params.size(); ++row) {
-    const int64_t at = params[row].counts_row, id = params[row].last_id;
+    const SampleParams& own = params[row];
+    const int64_t at = own.counts_row;
     if (at < -1 || at >= counts.rows) return Invalid("row ", row, " has counts in row ", at, " of ", counts.rows);
-    if (id < -1 || id >= vocab) return Invalid("row ", row, " counts the id ", id, " of ", vocab);
-    if (at < 0) continue;
-    if (taken[at]) return Invalid("row ", row, " has its counts in row ", at, ", as a row before it");
-    taken[at] = true;
+    if (own.kept < 0 || own.kept > own.known || own.known > kMostTokenCounts) {
+      return Invalid("row ", row, " keeps ", own.kept, " of ", own.known, " tokens, and at most ", kMostTokenCounts,
+                     " may be known");
+    }
+    for (int32_t i = 0; i < own.known; ++i) {
+      const auto [id, count] = own.tokens[i];
+      if (id < 0 || id >= vocab) return Invalid("row ", row, " counts the id ", id, " of ", vocab);
+      if (count < 0) return Invalid("row ", row, " counts the id ", id, " ", count, " times");
+    }
+    if (at < 0 || own.kept == 0) continue;
+    if (written[at]) return Invalid("row ", row, " writes counts to row ", at, ", as a row before it");
+    written[at] = true;
   }
   return absl::OkStatus();
 }
@@ -170,7 +180,7 @@ absl::Status CheckRmsNorm(const OpLimits& limits, const ConstTensor& x, const Co
 }
 
 absl::Status CheckHeadNorm(const MutTensor& x, int64_t head_dim, const ConstTensor& weight) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckHeads(x, head_dim));
+  RUNAHEAD_RETURN_IF_ERROR(CheckHeads(x, head_dim, {DType::kF32}));
   return CheckTensor("weight", weight, {DType::kF32}, 1, head_dim);
 }
 
@@ -189,6 +199,11 @@ absl::Status CheckLinear(const OpLimits& limits, const ConstTensor& x, DType x_d
   RUNAHEAD_RETURN_IF_ERROR(CheckTensor("out", out, limits.dtypes, x.rows, out.cols));
   if (out.cols < 1 || options.first_row < 0 || options.first_row > w.rows() - out.cols) {
     return Invalid("out has ", out.cols, " columns, from row ", options.first_row, " of ", w.rows(), " on");
+  }
+  const int64_t in_blocks = std::accumulate(options.blocks.begin(), options.blocks.end(), int64_t{0});
+  if (!options.blocks.empty() && (options.batch_invariant || in_blocks != x.rows)) {
+    return Invalid("blocks of ", in_blocks, " rows together, and x has ", x.rows,
+                   options.batch_invariant ? "; a batch-invariant product has no blocks" : "");
   }
   if (options.bias.ref.buffer != nullptr) {
     RUNAHEAD_RETURN_IF_ERROR(CheckTensor("bias", options.bias, {DType::kF32}, 1, out.cols));
@@ -226,12 +241,14 @@ absl::Status CheckGatherRows(const ConstTensor& x, const std::vector<int32_t>& r
   return CheckRowIndices("x", rows, x.rows);
 }
 
-absl::Status CheckExchangeRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out) {
+absl::Status CheckExchangeRows(const ConstTensor& x, const std::vector<RowMove>& rows, const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckAnyShape("x", x, kAnyDType));
   RUNAHEAD_RETURN_IF_ERROR(CheckTensor("out", out, kAnyDType, out.rows, x.cols));
   RUNAHEAD_RETURN_IF_ERROR(CheckSameDtype(x, out));
-  RUNAHEAD_RETURN_IF_ERROR(CheckRowIndices("x", rows, x.rows));
-  return CheckRowIndices("out", rows, out.rows);
+  std::vector<int32_t> from, to;
+  for (const RowMove& row : rows) from.push_back(row.from), to.push_back(row.to);
+  RUNAHEAD_RETURN_IF_ERROR(CheckRowIndices("x", from, x.rows));
+  return CheckRowIndices("out", to, out.rows);
 }
 
 absl::Status CheckQuantizeKv(const ConstTensor& rows, const KvQuant& quant, const BufferRef& out) {

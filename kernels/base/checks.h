@@ -60,7 +60,7 @@ absl::Status CheckActivate(const ConstTensor& x, const MutTensor& out);
 absl::Status CheckScale(const ConstTensor& x, const MutTensor& out);
 absl::Status CheckSoftCap(const MutTensor& x, float cap);
 absl::Status CheckGatherRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out);
-absl::Status CheckExchangeRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out);
+absl::Status CheckExchangeRows(const ConstTensor& x, const std::vector<RowMove>& rows, const MutTensor& out);
 absl::Status CheckQuantizeKv(const ConstTensor& rows, const KvQuant& quant, const BufferRef& out);
 absl::Status CheckDequantizeKv(const ConstBufferRef& from, const KvQuant& quant, const MutTensor& out);
 absl::Status CheckTopK(const ConstTensor& logits, int64_t k, const MutTensor& ids, const MutTensor& values,

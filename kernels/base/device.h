@@ -18,6 +18,7 @@
 #include "kernels/base/kv_table.h"
 #include "kernels/base/op_params.h"
 #include "kernels/base/tensor.h"
+#include "kernels/base/time_mark.h"
 #include "kernels/base/weights.h"
 
 namespace runahead {
@@ -47,6 +48,10 @@ struct LinearOptions {
   // Of w's rows as many as out has columns, from this one on. Where w's prefill form is multiplied they begin and end
   // at cuts of its source.
   int64_t first_row = 0;
+  // Not with batch_invariant. How many rows there are in each block of x's, from the first row on: a row's result is
+  // bitwise the same whatever other blocks there are; the bias may be rounded to out's dtype first. Empty: all are one
+  // block.
+  std::vector<int32_t> blocks = {};
   ConstTensor bias = {};                      // f32 [1, n], added to every row; without a buffer: none
   std::optional<Activation> activation = {};  // of what was added up, bias included; not with accumulate
 };
@@ -69,6 +74,12 @@ struct Rotation {
   // head are rotated, the others stay.
   ConstTensor table;
   bool interleaved = false;  // pair i is elements (2i, 2i + 1) instead of (i, i + dims/2)
+};
+
+// Of Device::CopyAll: sizes agree.
+struct CopyPart {
+  ConstBufferRef from;
+  BufferRef to;
 };
 
 // Operations enqueue on `stream` and return argument errors only; what happens later is in events' statuses.
@@ -94,6 +105,9 @@ class Device {
   virtual int64_t gemm_rows() const = 0;
   // INVALID_ARGUMENT, with those that it takes, where attention cannot have heads of so many elements.
   virtual absl::Status CheckHeadDim(int64_t head_dim) const = 0;
+  // For people: why attention over heads of so many elements is slower than it could be here, and which are not. Empty:
+  // it is not.
+  virtual std::string SlowHeads(int64_t) const { return {}; }
 
   // RESOURCE_EXHAUSTED with both sizes when the device's budget does not allow it. 64-byte aligned or better.
   virtual absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind kind) = 0;
@@ -109,12 +123,17 @@ class Device {
   virtual absl::StatusOr<std::shared_ptr<const Weights>> WeightsAt(const Weights& streamed, const BufferRef& slot) = 0;
 
   virtual Event Record(Stream& stream) = 0;  // fires exactly once, when all before it has run
+  // When that is. Nothing of the host runs for it, and the stream waits for nothing.
+  virtual std::shared_ptr<const TimeMark> MarkTime(Stream& stream) = 0;
   // On the device, not on the thread; any status of the event lets the stream go on. A GPU's driver that loads a kernel
   // may wait until no stream waits, and take no call meanwhile: so the event must not need a call to that driver to
   // fire, unless it is one of the device's own streams.
   virtual void WaitFor(Stream& stream, const Event& event) = 0;
-  virtual void Call(Stream& stream, std::function<void()> function) = 0;  // a short host function, in stream order
+  // A short host function, in stream order. The stream waits for it, on a GPU for some ten microseconds and more.
+  virtual void Call(Stream& stream, std::function<void()> function) = 0;
   virtual absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) = 0;  // sizes agree
+  // The same of all parts, in any order, which do not overlap: one call where each Copy would be one.
+  virtual absl::Status CopyAll(Stream& stream, std::vector<CopyPart> parts) = 0;
   // What is enqueued between the two may go to the device as one piece, kept for the next time that the same ops come
   // on the same buffers with other contents (CUDA: a graph, which saves most of the time between small ops). Record,
   // WaitFor and Call end a piece and begin the next. Not nested.
@@ -149,7 +168,8 @@ class Device {
   // pages. Where there is a first_row, row t of the tensors is the table's query row first_row + t: a chunk of them.
 
   // Rotates each head of row t in place, by rotation.table's row of its position: a pair (a, b) becomes
-  // (a*cos - b*sin, b*cos + a*sin). x: f32 [t, n*head_dim], which may be some columns of a wider tensor.
+  // (a*cos - b*sin, b*cos + a*sin), computed in f32. x: [t, n*head_dim] in any dtype of the device, which may be some
+  // columns of a wider tensor.
   virtual absl::Status Rope(Stream& stream, const MutTensor& x, int64_t head_dim, const Rotation& rotation,
                             const KvTable& table, int64_t first_row) = 0;
   // Splits qkv, f32 [t, (heads + 2*kv_heads)*head_dim]: Q goes to q [t, heads*head_dim], in q's dtype, and (K|V) to the
@@ -162,19 +182,21 @@ class Device {
   // heads*head_dim].
   virtual absl::Status Attention(Stream& stream, const ConstTensor& q, const AttentionShape& shape,
                                  const KvTable& table, const ConstBufferRef& layer, const MutTensor& out) = 0;
-  // Attention of sequences with one query each, in two ops, so that KV may lie in several tiers. The positions of a
-  // sequence are cut into pieces by its length alone (PieceTokens), from position 0 on, and the pieces of all sequences
-  // are numbered in order: a table that has only some positions of the same sequences numbers them alike, and so does a
-  // table of another device, so that what one computed another merges. Row p of `partials`, f32
-  // [table.pieces(), heads*(head_dim+1)], is what piece p gives, in one format on all devices: first for each head the
-  // output of softmax over the piece's positions alone, [heads][head_dim]; then for each head the logarithm of its
-  // weight, log2(sum of 2^(scores in units of log2)), [heads]. Where a window hides the piece that is -inf, and the
-  // outputs mean nothing. Pieces that the table does not have are left as they are.
+  // Attention of a decode step's rows, in two ops, so that KV may lie in several tiers: of sequences with one query
+  // each, and in a layout by pieces with several, of which each sees the positions up to its own, and KV that several
+  // see is read once. The positions that a query sees are cut into pieces by their number alone (PieceTokens), from
+  // position 0 on, and the pieces of all queries are numbered in order: a table that has only some positions of the
+  // same sequences numbers them alike, and so does a table of another device, so that what one computed another merges.
+  // Row p of `partials`, f32 [table.pieces(), heads*(head_dim+1)], is what piece p gives, in one format on all devices:
+  // first for each head the output of softmax over the piece's positions alone, [heads][head_dim]; then for each head
+  // the logarithm of its weight, log2(sum of 2^(scores in units of log2)), [heads]. Where a window hides the piece that
+  // is -inf, and the outputs mean nothing. Pieces that the table does not have are left as they are.
   virtual absl::Status AttendPieces(Stream& stream, const ConstTensor& q, const AttentionShape& shape,
                                     const KvTable& table, const ConstBufferRef& layer, const MutTensor& partials) = 0;
-  // out[t] = the pieces of sequence t merged in order of position, those of all positions, whichever of them `table`
+  // out[t] = the pieces of query t merged in order of position, those of all positions, whichever of them `table`
   // has; rows of partials beyond the last piece are not read. out: [table.rows(), heads*head_dim]. A row is bitwise the
-  // same in any batch, wherever its KV lies, in how many calls its pieces were made, and on any number of threads.
+  // same in any batch, beside any other queries of its sequence, wherever its KV lies, in how many calls its pieces
+  // were made, and on any number of threads.
   virtual absl::Status MergePieces(Stream& stream, const ConstTensor& partials, const AttentionShape& shape,
                                    const KvTable& table, const MutTensor& out) = 0;
   // out[t,f] = activation(gate_up[t,f]) * gate_up[t,F+f].  gate_up: [t, 2F]; out: [t, F].
@@ -190,10 +212,11 @@ class Device {
   // out[i] = x[rows[i]].  x and out: of one dtype and as many columns, in memory apart.
   virtual absl::Status GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
                                   const MutTensor& out) = 0;
-  // out[rows[i]] = x[rows[i]], across the link and without waiting for copies that are on their way: the device loads
-  // and stores host memory of its own itself (CUDA: mapped memory). For some KB that others wait for; copies of much
-  // are faster with Copy. x and out: of one dtype and as many columns, in memory apart; rows: each once.
-  virtual absl::Status ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
+  // out[rows[i].to] = x[rows[i].from], across the link and without waiting for copies that are on their way: the device
+  // loads and stores host memory of its own itself (CUDA: mapped memory). For some KB that others wait for, and for
+  // many short rows; copies of much are faster with Copy. x and out: of one dtype and as many columns, in memory apart;
+  // rows: each `to` once.
+  virtual absl::Status ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<RowMove> rows,
                                     const MutTensor& out) = 0;
   // For host stores that hold quantised KV, or quantised X.
   // Rows [t, n] in any dtype to and from their quantised form (op_params.h), t * KvQuantRowBytes(n, quant) bytes or
@@ -212,9 +235,9 @@ class Device {
   // ids[t] before penalties; of no meaning beside -1. ids: int32 [t, 1] in a f32-sized tensor; values: f32 [t, 1].
   // counts: int32 [n, vocab] in a f32-sized tensor, or without a buffer where no row has penalties. A row of it belongs
   // to a sequence: 0 for an id that the sequence does not have, else 1 + how often its output has it. The caller fills
-  // it once, from then on params bring each token; doing so again changes nothing. No two params name the same row. A
-  // row's result does not depend on the rows beside it; between devices it may differ where sums are within rounding of
-  // a border.
+  // it once, from then on params bring each token; doing so again changes nothing. Several rows of a sequence name the
+  // same row of it; one of them at most has tokens to keep, which the others know as well. A row's result does not
+  // depend on the rows beside it; between devices it may differ where sums are within rounding of a border.
   virtual absl::Status Sample(Stream& stream, const ConstTensor& logits, std::vector<SampleParams> params,
                               const MutTensor& counts, const MutTensor& ids, const MutTensor& values) = 0;
 };

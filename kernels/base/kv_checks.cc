@@ -45,7 +45,10 @@ absl::Status CheckAttends(const OpLimits& limits, const AttentionShape& shape) {
 }
 
 // Positions are numbers that fit, and the range is one that tables may have.
-absl::Status CheckSequence(const KvSequence& of, int64_t page_tokens) {
+absl::Status CheckSequence(const KvSequence& of, int64_t page_tokens, bool by_pieces) {
+  if (of.dense_length != 0 && by_pieces && of.queries > 1) {
+    return Invalid("a dense rectangle of ", of.queries, " queries that are attended by pieces");
+  }
   if (of.dense_length != 0 && (of.dense_length < of.length || of.dense_length > kMostKvRows)) {
     return Invalid("a dense rectangle of ", of.dense_length, " of ", of.length, " positions");
   }
@@ -54,7 +57,7 @@ absl::Status CheckSequence(const KvSequence& of, int64_t page_tokens) {
   }
   if (of.begin == 0 && of.end == of.length) return absl::OkStatus();
   const bool has_queries = of.begin <= of.length - of.queries && of.end == of.length;
-  if (of.dense_length != 0 || (of.queries != 1 && !has_queries)) {
+  if (of.dense_length != 0 || (of.queries != 1 && !by_pieces && !has_queries)) {
     return Invalid(of.queries, " queries with positions ", of.begin, " to ", of.end, " only, of ", of.length);
   }
   const int64_t piece_tokens = PieceTokens(of.length);
@@ -94,9 +97,13 @@ absl::Status CheckLayer(const KvTable& table, const AttentionShape& shape, const
   return Invalid("a layer's KV of ", layer.size, " bytes, and the table's pages have ", rows, " rows of ", row_bytes);
 }
 
-absl::Status CheckOneQueryEach(const KvTable& table) {
-  for (const KvSequence& sequence : table.layout().sequences) {
-    if (sequence.queries != 1) return Invalid("pieces are of one query each, not of ", sequence.queries);
+absl::Status CheckByPieces(const KvTable& table) {
+  const KvLayout& layout = table.layout();
+  if (layout.has_pieces()) return absl::OkStatus();
+  if (layout.of_prompts) return Invalid("a layout of prompts' rows has no pieces");
+  for (const KvSequence& sequence : layout.sequences) {
+    if (sequence.queries != 1)
+      return Invalid("a layout of prompts has pieces of one query each, not of ", sequence.queries);
   }
   return absl::OkStatus();
 }
@@ -117,11 +124,12 @@ absl::Status CheckKvLayout(const KvLayout& layout) {
   if (layout.page_tokens < 1 || layout.page_tokens > kMostKvRows) {
     return Invalid("pages of ", layout.page_tokens, " rows");
   }
+  if (layout.by_pieces && layout.of_prompts) return Invalid("rows of prompts by pieces");
   for (const KvSequence& sequence : layout.sequences) {
     if (sequence.queries < 1 || sequence.length < sequence.queries || sequence.length > kMostKvRows) {
       return Invalid(sequence.queries, " queries of a sequence of ", sequence.length, " positions");
     }
-    RUNAHEAD_RETURN_IF_ERROR(CheckSequence(sequence, layout.page_tokens));
+    RUNAHEAD_RETURN_IF_ERROR(CheckSequence(sequence, layout.page_tokens, layout.by_pieces));
     RUNAHEAD_RETURN_IF_ERROR(CheckPages(layout, sequence));
   }
   return absl::OkStatus();
@@ -129,7 +137,7 @@ absl::Status CheckKvLayout(const KvLayout& layout) {
 
 absl::Status CheckRope(const MutTensor& x, int64_t head_dim, const Rotation& rotation, const KvTable& table,
                        int64_t first_row) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckHeads(x, head_dim));
+  RUNAHEAD_RETURN_IF_ERROR(CheckHeads(x, head_dim, {DType::kF32, DType::kBF16, DType::kF16}));
   RUNAHEAD_RETURN_IF_ERROR(CheckQueryRows(table, first_row, x.rows));
   const ConstTensor& angles = rotation.table;
   RUNAHEAD_RETURN_IF_ERROR(CheckAnyShape("the rotation", angles, {DType::kF32}));
@@ -179,7 +187,7 @@ absl::Status CheckAttention(const OpLimits& limits, const ConstTensor& q, const 
 absl::Status CheckAttendPieces(const OpLimits& limits, const ConstTensor& q, const AttentionShape& shape,
                                const KvTable& table, const ConstBufferRef& layer, const MutTensor& partials) {
   RUNAHEAD_RETURN_IF_ERROR(CheckAttends(limits, shape));
-  RUNAHEAD_RETURN_IF_ERROR(CheckOneQueryEach(table));
+  RUNAHEAD_RETURN_IF_ERROR(CheckByPieces(table));
   RUNAHEAD_RETURN_IF_ERROR(CheckTensor("q", q, limits.dtypes, table.rows(), shape.heads * shape.head_dim));
   RUNAHEAD_RETURN_IF_ERROR(CheckPartials(partials, shape, table));
   return CheckLayer(table, shape, layer);
@@ -188,7 +196,7 @@ absl::Status CheckAttendPieces(const OpLimits& limits, const ConstTensor& q, con
 absl::Status CheckMergePieces(const OpLimits& limits, const ConstTensor& partials, const AttentionShape& shape,
                               const KvTable& table, const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckAttends(limits, shape));
-  RUNAHEAD_RETURN_IF_ERROR(CheckOneQueryEach(table));
+  RUNAHEAD_RETURN_IF_ERROR(CheckByPieces(table));
   RUNAHEAD_RETURN_IF_ERROR(CheckPartials(partials, shape, table));
   return CheckTensor("out", out, limits.dtypes, table.rows(), shape.heads * shape.head_dim);
 }

@@ -30,6 +30,11 @@ int64_t PieceTokens(int64_t length) {
   return tokens;
 }
 
+int64_t PieceCount(int64_t length) {
+  const int64_t tokens = PieceTokens(length);
+  return (length + tokens - 1) / tokens;
+}
+
 KvTable::KvTable(KvLayout layout, int64_t pieces) : layout_(std::move(layout)), pieces_(pieces) {
   int64_t rows = 0;
   for (const KvSequence& sequence : layout_.sequences) rows += sequence.queries;

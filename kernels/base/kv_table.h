@@ -15,6 +15,8 @@ inline constexpr int64_t kSmallestPiece = 256;
 // nothing else, for where KV is cut decides how sums are rounded, and a sequence must come out the same in any batch,
 // window and tier. Cuts are at multiples of it, from position 0 on, so only the last piece has less.
 int64_t PieceTokens(int64_t length);
+// How many pieces it has.
+int64_t PieceCount(int64_t length);
 
 // The first position that a query at `position` sees where attention has this window (AttentionShape): 0, no window,
 // hides none. It never falls as positions rise.
@@ -28,16 +30,16 @@ struct KvSequence {
   int64_t queries = 1;
   int64_t length = 0;      // positions, those of the queries included
   int64_t first_page = 0;  // of KvLayout::pages: page first_page + i has positions begin + [i, i + 1) * page_tokens
-  // The positions whose KV the table has are [begin, end): all of them, or for one query those that lie in one tier.
-  // `begin` is a border of pages and of pieces (Device::AttendPieces), a multiple of both from position 0 on, and so is
-  // `end`, or it is `length`. A range may be empty. That of two queries or more has all positions, or at least theirs:
-  // then nothing attends over the table, it only says where their KV goes.
+  // The positions whose KV the table has are [begin, end): all of them, or those that lie in one tier. `begin` is a
+  // border of pages and of pieces (PieceTokens(length)), a multiple of both from position 0 on, and so is `end`, or it
+  // is `length`. A range may be empty. Where the layout is not by pieces, that of two queries or more has all
+  // positions, or at least theirs: then nothing attends over the table, it only says where their KV goes.
   int64_t begin = 0;
   int64_t end = 0;
-  // Of two queries or more. 0: what causality hides is not computed. Else (at least `length`): every query is
-  // multiplied with positions 0..dense_length-1, which the pages have, and what it must not see is masked afterwards:
-  // the dense rectangle of other methods, to compare with. The result is the same. Not with a window. One query alone
-  // ignores it in AttendPieces.
+  // Of two queries or more, not by pieces. 0: what causality hides is not computed. Else (at least `length`): every
+  // query is multiplied with positions 0..dense_length-1, which the pages have, and what it must not see is masked
+  // afterwards: the dense rectangle of other methods, to compare with. The result is the same. Not with a window. One
+  // query alone ignores it in AttendPieces.
   int64_t dense_length = 0;
 };
 
@@ -46,7 +48,19 @@ struct KvLayout {
   int64_t page_tokens = 0;     // rows of a page: a block of a store, or all rows of a contiguous buffer
   std::vector<int32_t> pages;  // page n is rows [n, n + 1) * page_tokens behind the base
   std::vector<KvSequence> sequences;
+  // AttendPieces takes sequences of two queries or more, too: the rows of a decode step. One query alone it always
+  // takes, unless it is of a prompt.
+  bool by_pieces = false;
+  // Rows of prompts, of which Attention is to give the same however the prompt was cut: one query alone is attended by
+  // Attention, too, and AttendPieces takes nothing. Not together with by_pieces.
+  bool of_prompts = false;
 
+  // Whether attention is by pieces: AttendPieces and MergePieces take it.
+  bool has_pieces() const {
+    if (of_prompts) return false;
+    return by_pieces || std::all_of(sequences.begin(), sequences.end(),
+                                    [](const KvSequence& sequence) { return sequence.queries == 1; });
+  }
   // How many of the pages a sequence has.
   int64_t PagesOf(const KvSequence& sequence) const {
     return (std::max(sequence.end, sequence.dense_length) - sequence.begin + page_tokens - 1) / page_tokens;
@@ -75,7 +89,7 @@ class KvTable {
   absl::Span<const int64_t> own_rows() const { return own_rows_; }
   // How many rows a base must have for every page to lie in it.
   int64_t base_rows() const { return base_rows_; }
-  // Rows of the partials that the layout's sequences take, and perhaps some that no piece has.
+  // Rows of the partials that the layout's query rows take, and perhaps some that no piece has.
   int64_t pieces() const { return pieces_; }
 
  protected:

@@ -36,6 +36,19 @@ constexpr size_t KvQuantRowBytes(int64_t n, const KvQuant& quant) {
   return static_cast<size_t>(n / quant.group) * KvQuantGroupBytes(quant);
 }
 
+// A row of Device::ExchangeRows: from which of one tensor to which of the other.
+struct RowMove {
+  int32_t from = 0, to = 0;
+};
+
+// How often a sequence has a token: 0: not at all, else 1 + how often its output has it.
+struct TokenCount {
+  int32_t id = 0;
+  int32_t count = 0;
+};
+// Of SampleParams: as many rows of a sequence as steps are made for.
+inline constexpr int32_t kMostTokenCounts = 16;
+
 // How Device::Sample draws a token for one row.
 struct SampleParams {
   float temperature = 0;  // 0: the likeliest, whatever filters are set
@@ -49,8 +62,10 @@ struct SampleParams {
   float presence_penalty = 0;
   float frequency_penalty = 0;
   int32_t counts_row = -1;  // of Sample's counts; -1: no penalties
-  int32_t last_id = -1;     // counts[counts_row][last_id] = last_count comes first of all; -1: nothing does
-  int32_t last_count = 0;
+  // tokens[0, kept) are written to that row of counts, before the draw. tokens[kept, known) are for this draw alone:
+  // the counts are as they say, in their order, of ids that rows before this one have in the same step.
+  int32_t kept = 0, known = 0;
+  TokenCount tokens[kMostTokenCounts] = {};
 };
 
 }  // namespace runahead

@@ -17,15 +17,17 @@ enum class RowForm : uint8_t {
   kF16 = 2,
   kQ8 = 3,   // symmetrically in 8 bits, by blocks of 32: what products in 8 bits make of it
   kQ16 = 4,  // likewise in 16 bits: about fifteen bits of a block's largest value, whatever its size
+  kQ4 = 5,   // in 4 bits, as KV is, by groups of 32; X is kept so, and nothing travels so
 };
-inline constexpr RowForm kRowForms[] = {RowForm::kF32, RowForm::kBF16, RowForm::kF16, RowForm::kQ8, RowForm::kQ16};
+inline constexpr RowForm kRowForms[] = {RowForm::kF32, RowForm::kBF16, RowForm::kF16,
+                                        RowForm::kQ8,  RowForm::kQ16,  RowForm::kQ4};
 
 constexpr RowForm FormOf(DType dtype) {
   return dtype == DType::kF32 ? RowForm::kF32 : dtype == DType::kBF16 ? RowForm::kBF16 : RowForm::kF16;
 }
 
 constexpr bool IsQuantised(RowForm form) {
-  return form == RowForm::kQ8 || form == RowForm::kQ16;
+  return form == RowForm::kQ8 || form == RowForm::kQ16 || form == RowForm::kQ4;
 }
 
 // Of a form that is not quantised.
@@ -35,10 +37,11 @@ constexpr DType DTypeOf(RowForm form) {
 
 // Of a form that is; rows are whole groups of it.
 constexpr KvQuant QuantOf(RowForm form) {
+  if (form == RowForm::kQ4) return {.bits = 4, .group = 32};
   return {.bits = form == RowForm::kQ8 ? 8 : 16, .group = 32, .symmetric = true};
 }
 
-// "f32", "bf16", "f16", "q8", "q16"; "unknown" for a number that is none.
+// "f32", "bf16", "f16", "q8", "q16", "q4"; "unknown" for a number that is none.
 constexpr std::string_view RowFormName(RowForm form) {
   switch (form) {
     case RowForm::kF32:
@@ -49,6 +52,8 @@ constexpr std::string_view RowFormName(RowForm form) {
       return "q8";
     case RowForm::kQ16:
       return "q16";
+    case RowForm::kQ4:
+      return "q4";
   }
   return "unknown";
 }

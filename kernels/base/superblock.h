@@ -18,23 +18,55 @@
 
 namespace runahead {
 
-// Bytes before d, an f16, and before dmin; 0 where there is none.
+struct SuperblockParts {
+  int d_at = 0;           // bytes before d, an f16
+  int min_at = 0;         // and before dmin; 0: there is none
+  int scale_columns = 0;  // elements that share an integer scale
+  int scale_bits = 0;     // of a scale, and of a min, in the file
+  int offset = 0;         // what is subtracted from u; 0 where u is the level, or the number of one
+};
+
+// Zeros for a type of no superblocks.
+RUNAHEAD_ANYWHERE constexpr SuperblockParts SuperblockPartsOf(WeightType type) {
+  switch (type) {
+    case WeightType::kQ2_K:
+      return {80, 82, 16, 4, 0};
+    case WeightType::kQ3_K:
+      return {108, 0, 16, 6, 4};
+    case WeightType::kQ4_K:
+    case WeightType::kQ5_K:
+      return {0, 2, 32, 6, 0};
+    case WeightType::kQ6_K:
+      return {208, 0, 16, 8, 32};
+    case WeightType::kIQ4_XS:
+      return {0, 0, 32, 6, 0};
+    case WeightType::kF32:
+    case WeightType::kF16:
+    case WeightType::kBF16:
+    case WeightType::kQ4_0:
+    case WeightType::kQ4_1:
+    case WeightType::kQ5_0:
+    case WeightType::kQ5_1:
+    case WeightType::kQ8_0:
+    case WeightType::kIQ4_NL:
+      break;
+  }
+  return {};
+}
 RUNAHEAD_ANYWHERE constexpr int SuperblockDAt(WeightType type) {
-  return type == WeightType::kQ2_K ? 80 : type == WeightType::kQ3_K ? 108 : type == WeightType::kQ6_K ? 208 : 0;
+  return SuperblockPartsOf(type).d_at;
 }
 RUNAHEAD_ANYWHERE constexpr int SuperblockMinAt(WeightType type) {
-  return type == WeightType::kQ2_K ? 82 : type == WeightType::kQ4_K || type == WeightType::kQ5_K ? 2 : 0;
+  return SuperblockPartsOf(type).min_at;
 }
 RUNAHEAD_ANYWHERE constexpr bool SuperblockHasMin(WeightType type) {
   return SuperblockMinAt(type) != 0;
 }
-// Elements that share an integer scale.
 RUNAHEAD_ANYWHERE constexpr int SuperblockScaleColumns(WeightType type) {
-  return type == WeightType::kQ4_K || type == WeightType::kQ5_K || type == WeightType::kIQ4_XS ? 32 : 16;
+  return SuperblockPartsOf(type).scale_columns;
 }
-// What is subtracted from u; 0 where u is the level, or the number of one.
 RUNAHEAD_ANYWHERE constexpr int SuperblockOffset(WeightType type) {
-  return type == WeightType::kQ3_K ? 4 : type == WeightType::kQ6_K ? 32 : 0;
+  return SuperblockPartsOf(type).offset;
 }
 
 // u of element e: so many bits as the type's name says.
@@ -102,7 +134,15 @@ constexpr void VisitSuperblock(WeightType type, const Visit& visit) {
       return visit.template operator()<WeightType::kQ6_K>();
     case WeightType::kIQ4_XS:
       return visit.template operator()<WeightType::kIQ4_XS>();
-    default:
+    case WeightType::kF32:
+    case WeightType::kF16:
+    case WeightType::kBF16:
+    case WeightType::kQ4_0:
+    case WeightType::kQ4_1:
+    case WeightType::kQ5_0:
+    case WeightType::kQ5_1:
+    case WeightType::kQ8_0:
+    case WeightType::kIQ4_NL:
       return;
   }
 }

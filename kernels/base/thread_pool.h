@@ -5,10 +5,15 @@
 #include <functional>
 #include <memory>
 
+#include "kernels/base/turn_order.h"
+
 namespace runahead {
 
 // Takes the calling thread `nice` steps back behind others that want its core, as nice(1) does; 0 to 19.
 void StepBack(int nice);
+
+// Loops that this thread calls for are of this kind from now on. At first they are ordinary.
+void SetLoopKind(LoopKind kind);
 
 class ThreadPool {
  public:
@@ -20,7 +25,9 @@ class ThreadPool {
 
   int threads() const;
   // Calls body(i) for every i in [0, count), spread over the team by an atomic counter; returns when all are done.
-  // Thread-safe: loops of several callers run one after the other. body must not call ParallelFor of the same pool.
+  // Thread-safe: loops of one kind run one after the other; those of the two kinds take turns (TurnOrder) between
+  // items, so an item is best some 10 us to 1 ms long. body must not call ParallelFor of the same pool. A pool of one
+  // thread is its callers', side by side.
   void ParallelFor(int64_t count, const std::function<void(int64_t)>& body);
 
  private:

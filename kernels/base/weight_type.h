@@ -32,6 +32,15 @@ enum class WeightType : uint32_t {
   kBF16 = 30,
 };
 
+// How the numbers of a block lie behind its scales.
+enum class BlockLayout : uint8_t {
+  kPlain,       // a floating-point number
+  kNibbles,     // as above
+  kFifthBits,   // u32 of them, then nibbles
+  kBytes,       // signed
+  kSuperblock,  // kernels/base/superblock.h
+};
+
 // A row is a sequence of blocks; those of plain types have one element.
 struct WeightBlock {
   WeightType type;
@@ -39,27 +48,56 @@ struct WeightBlock {
   int elements;
   int bytes;
   int scales;  // f16 values at its head, which count among its bytes: none, d, or d and m. None of a superblock
+  int bits;    // of a number
+  BlockLayout layout;
+  bool levels = false;  // its numbers are of kIq4Levels
 
   constexpr int scale_bytes() const { return 2 * scales; }
 };
 
 inline constexpr WeightBlock kWeightBlocks[] = {
-    {WeightType::kF32, "F32", 1, 4, 0},
-    {WeightType::kF16, "F16", 1, 2, 0},
-    {WeightType::kBF16, "BF16", 1, 2, 0},
-    {WeightType::kQ4_0, "Q4_0", 32, 2 + 16, 1},          // nibbles
-    {WeightType::kQ4_1, "Q4_1", 32, 2 + 2 + 16, 2},      // nibbles
-    {WeightType::kQ5_0, "Q5_0", 32, 2 + 4 + 16, 1},      // fifth bits, nibbles
-    {WeightType::kQ5_1, "Q5_1", 32, 2 + 2 + 4 + 16, 2},  // fifth bits, nibbles
-    {WeightType::kQ8_0, "Q8_0", 32, 2 + 32, 1},          // signed bytes
-    {WeightType::kIQ4_NL, "IQ4_NL", 32, 2 + 16, 1},      // nibbles
-    {WeightType::kQ2_K, "Q2_K", 256, 84, 0},
-    {WeightType::kQ3_K, "Q3_K", 256, 110, 0},
-    {WeightType::kQ4_K, "Q4_K", 256, 144, 0},
-    {WeightType::kQ5_K, "Q5_K", 256, 176, 0},
-    {WeightType::kQ6_K, "Q6_K", 256, 210, 0},
-    {WeightType::kIQ4_XS, "IQ4_XS", 256, 136, 0},
+    {WeightType::kF32, "F32", 1, 4, 0, 32, BlockLayout::kPlain},
+    {WeightType::kF16, "F16", 1, 2, 0, 16, BlockLayout::kPlain},
+    {WeightType::kBF16, "BF16", 1, 2, 0, 16, BlockLayout::kPlain},
+    {WeightType::kQ4_0, "Q4_0", 32, 2 + 16, 1, 4, BlockLayout::kNibbles},
+    {WeightType::kQ4_1, "Q4_1", 32, 2 + 2 + 16, 2, 4, BlockLayout::kNibbles},
+    {WeightType::kQ5_0, "Q5_0", 32, 2 + 4 + 16, 1, 5, BlockLayout::kFifthBits},
+    {WeightType::kQ5_1, "Q5_1", 32, 2 + 2 + 4 + 16, 2, 5, BlockLayout::kFifthBits},
+    {WeightType::kQ8_0, "Q8_0", 32, 2 + 32, 1, 8, BlockLayout::kBytes},
+    {WeightType::kIQ4_NL, "IQ4_NL", 32, 2 + 16, 1, 4, BlockLayout::kNibbles, true},
+    {WeightType::kQ2_K, "Q2_K", 256, 84, 0, 2, BlockLayout::kSuperblock},
+    {WeightType::kQ3_K, "Q3_K", 256, 110, 0, 3, BlockLayout::kSuperblock},
+    {WeightType::kQ4_K, "Q4_K", 256, 144, 0, 4, BlockLayout::kSuperblock},
+    {WeightType::kQ5_K, "Q5_K", 256, 176, 0, 5, BlockLayout::kSuperblock},
+    {WeightType::kQ6_K, "Q6_K", 256, 210, 0, 6, BlockLayout::kSuperblock},
+    {WeightType::kIQ4_XS, "IQ4_XS", 256, 136, 0, 4, BlockLayout::kSuperblock, true},
 };
+
+inline constexpr int kSuperblock = 256;
+
+// Whether a line of the table says the same in all its columns: readers count on it.
+constexpr bool IsSound(const WeightBlock& block) {
+  const int of_numbers = block.elements * block.bits / 8;
+  switch (block.layout) {
+    case BlockLayout::kPlain:
+      return block.elements == 1 && block.scales == 0 && block.bytes == of_numbers;
+    case BlockLayout::kNibbles:
+      return block.elements == 32 && block.bits == 4 && block.bytes == block.scale_bytes() + of_numbers;
+    case BlockLayout::kFifthBits:
+      return block.elements == 32 && block.bits == 5 && block.bytes == block.scale_bytes() + of_numbers;
+    case BlockLayout::kBytes:
+      return block.elements == 32 && block.bits == 8 && block.bytes == block.scale_bytes() + of_numbers;
+    case BlockLayout::kSuperblock:
+      return block.elements == kSuperblock && block.scales == 0 && block.bytes > of_numbers;
+  }
+  return false;
+}
+static_assert([] {
+  for (const WeightBlock& block : kWeightBlocks) {
+    if (!IsSound(block)) return false;
+  }
+  return true;
+}());
 
 constexpr const WeightBlock& BlockOf(WeightType type) {
   for (const WeightBlock& block : kWeightBlocks) {
@@ -70,12 +108,25 @@ constexpr const WeightBlock& BlockOf(WeightType type) {
 
 // Whether an element stands alone, without scales.
 constexpr bool IsPlain(WeightType type) {
-  return BlockOf(type).elements == 1;
+  return BlockOf(type).layout == BlockLayout::kPlain;
 }
 
-inline constexpr int kSuperblock = 256;
 constexpr bool IsSuperblock(WeightType type) {
-  return BlockOf(type).elements == kSuperblock;
+  return BlockOf(type).layout == BlockLayout::kSuperblock;
+}
+
+// Whether CPUs can multiply it with activations in 8 bits (kernels/cpu/int8).
+constexpr bool HasInt8Form(WeightType type) {
+  switch (BlockOf(type).layout) {
+    case BlockLayout::kPlain:
+      return false;
+    case BlockLayout::kNibbles:
+    case BlockLayout::kFifthBits:
+    case BlockLayout::kBytes:
+    case BlockLayout::kSuperblock:
+      return true;
+  }
+  return false;
 }
 
 // What the 4-bit numbers of the IQ4 types stand for.

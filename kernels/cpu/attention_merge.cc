@@ -1,4 +1,4 @@
-// Decode attention, second half: the pieces of a sequence become one row, in order of position. A head's result depends
+// Decode attention, second half: the pieces of a query become one row, in order of position. A head's result depends
 // on its pieces alone, so it is bitwise the same in any batch, on any number of threads.
 #include <algorithm>
 #include <cmath>
@@ -14,11 +14,11 @@ namespace {
 
 constexpr float kNoWeight = -std::numeric_limits<float>::infinity();
 
-void MergeHead(const ConstTensor& partials, const AttentionShape& shape, const CpuKvTable& table, int64_t sequence,
+void MergeHead(const ConstTensor& partials, const AttentionShape& shape, const CpuKvTable& table, int64_t query,
                int64_t head, const MutTensor& out) {
-  const int64_t first = table.first_piece(sequence), end = table.first_piece(sequence + 1);
+  const int64_t first = table.first_piece(query), end = table.first_piece(query + 1);
   const int64_t means_at = head * shape.head_dim, log_at = shape.heads * shape.head_dim + head;
-  std::byte* const to = RowBytes(out, sequence) + means_at * DTypeSize(out.dtype);
+  std::byte* const to = RowBytes(out, query) + means_at * DTypeSize(out.dtype);
   if (end - first == 1 && std::isfinite(partials.row<const float>(first)[log_at])) {
     return StoreFloats(partials.row<const float>(first) + means_at, out.dtype, 0, shape.head_dim, to);
   }

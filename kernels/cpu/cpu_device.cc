@@ -11,6 +11,7 @@
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/cpu_kv_table.h"
 #include "kernels/cpu/cpu_stream.h"
+#include "kernels/cpu/cpu_time_mark.h"
 #include "kernels/cpu/cpu_weights.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/int8/product.h"
@@ -41,6 +42,7 @@ class CpuDevice : public Device {
         kv_dtype_(options.kv_dtype.value_or(options.compute_dtype)),
         int8_(options.int8 ? &FastestInt8Kernels() : nullptr),
         nice_(options.nice),
+        charges_(options.charges),
         pool_(std::move(pool)),
         gemm_(std::move(gemm)),
         budget_(std::make_shared<MemoryBudget>(options.memory_budget)),
@@ -63,16 +65,21 @@ class CpuDevice : public Device {
 
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind kind) override;
   size_t memory_left() const override { return budget_->left(); }
-  std::unique_ptr<Stream> NewStream(std::string_view name) override { return std::make_unique<CpuStream>(name, nice_); }
+  std::unique_ptr<Stream> NewStream(std::string_view name) override {
+    return std::make_unique<CpuStream>(name, nice_, charges_);
+  }
   absl::StatusOr<std::shared_ptr<const Weights>> LoadWeights(const WeightSource& source, unsigned uses) override;
   absl::StatusOr<std::shared_ptr<const Weights>> WeightsAt(const Weights& streamed, const BufferRef& slot) override;
 
   Event Record(Stream& stream) override;
+  std::shared_ptr<const TimeMark> MarkTime(Stream& stream) override;
   void WaitFor(Stream& stream, const Event& event) override;
-  void Call(Stream& stream, std::function<void()> function) override { Cast(stream).Enqueue(std::move(function)); }
+  void Call(Stream& stream, std::function<void()> function) override { Cast(stream).EnqueueMark(std::move(function)); }
   absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) override;
-  void BeginStep(Stream&) override {}  // an op costs little to enqueue here
-  void EndStep(Stream&) override {}
+  absl::Status CopyAll(Stream& stream, std::vector<CopyPart> parts) override;
+  // An op costs little to enqueue here, but where it is charged for.
+  void BeginStep(Stream& stream) override { Cast(stream).BeginStep(); }
+  void EndStep(Stream& stream) override { Cast(stream).EndStep(); }
 
   absl::Status Embed(Stream& stream, const Weights& table, std::vector<int32_t> ids, bool accumulate,
                      const MutTensor& out) override;
@@ -105,7 +112,7 @@ class CpuDevice : public Device {
   absl::Status SoftCap(Stream& stream, const MutTensor& x, float cap) override;
   absl::Status GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
                           const MutTensor& out) override;
-  absl::Status ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
+  absl::Status ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<RowMove> rows,
                             const MutTensor& out) override;
   absl::Status QuantizeKv(Stream& stream, const ConstTensor& rows, const KvQuant& quant, const BufferRef& out) override;
   absl::Status DequantizeKv(Stream& stream, const ConstBufferRef& from, const KvQuant& quant,
@@ -116,6 +123,7 @@ class CpuDevice : public Device {
                       const MutTensor& counts, const MutTensor& ids, const MutTensor& values) override;
 
  private:
+  void CopyNow(const CopyPart& part) const;
   RowOps rows() const { return {kernels_, *pool_}; }
   CpuLinear linear() const { return {kernels_, *pool_, *gemm_, int8_}; }
 
@@ -123,6 +131,7 @@ class CpuDevice : public Device {
   const DType kv_dtype_;
   const Int8Kernels* const int8_;  // null: nothing is multiplied in 8 bits
   const int nice_;
+  const CallCharges charges_;
   const CpuIsa isa_ = DetectCpuIsa();
   const CpuKernels& kernels_ = KernelsFor(isa_ >= CpuIsa::kAvx512);
   const std::unique_ptr<ThreadPool> pool_;
@@ -154,26 +163,46 @@ absl::StatusOr<std::shared_ptr<const Weights>> CpuDevice::WeightsAt(const Weight
 Event CpuDevice::Record(Stream& stream) {
   EventSource source;
   Event event = source.event();
-  Cast(stream).Enqueue([source = std::move(source)] { source.Fire(absl::OkStatus()); });
+  Cast(stream).EnqueueMark([source = std::move(source)] { source.Fire(absl::OkStatus()); });
   return event;
+}
+
+std::shared_ptr<const TimeMark> CpuDevice::MarkTime(Stream& stream) {
+  auto mark = std::make_shared<CpuTimeMark>();
+  Cast(stream).EnqueueMark([mark] { mark->Pass(); });
+  return mark;
 }
 
 void CpuDevice::WaitFor(Stream& stream, const Event& event) {
   if (event.fired()) return;
-  Cast(stream).Enqueue([event] { event.Wait().IgnoreError(); });
+  Cast(stream).EnqueueMark([event] { event.Wait().IgnoreError(); });
 }
 
 absl::Status CpuDevice::Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) {
   RUNAHEAD_RETURN_IF_ERROR(CheckCopy(from, to));
   if (from.size == 0) return absl::OkStatus();
-  if (link_ == nullptr || guard_.KindOf(from) == guard_.KindOf(to)) {
-    Cast(stream).Enqueue([from, to] { std::memmove(to.data(), from.data(), from.size); });
-  } else if (guard_.KindOf(to) == MemoryKind::kDevice) {
-    Cast(stream).Enqueue([this, from, to] { link_->CopyToDevice(from.data(), to.data(), from.size); });
-  } else {
-    Cast(stream).Enqueue([this, from, to] { link_->CopyToHost(from.data(), to.data(), from.size); });
-  }
+  Cast(stream).Enqueue([this, part = CopyPart{from, to}] { CopyNow(part); });
   return absl::OkStatus();
+}
+
+absl::Status CpuDevice::CopyAll(Stream& stream, std::vector<CopyPart> parts) {
+  for (const CopyPart& part : parts) RUNAHEAD_RETURN_IF_ERROR(CheckCopy(part.from, part.to));
+  if (parts.empty()) return absl::OkStatus();
+  Cast(stream).Enqueue([this, parts = std::move(parts)] {
+    for (const CopyPart& part : parts) CopyNow(part);
+  });
+  return absl::OkStatus();
+}
+
+void CpuDevice::CopyNow(const CopyPart& part) const {
+  const auto& [from, to] = part;
+  if (link_ == nullptr || guard_.KindOf(from) == guard_.KindOf(to)) {
+    std::memmove(to.data(), from.data(), from.size);
+  } else if (guard_.KindOf(to) == MemoryKind::kDevice) {
+    link_->CopyToDevice(from.data(), to.data(), from.size);
+  } else {
+    link_->CopyToHost(from.data(), to.data(), from.size);
+  }
 }
 
 absl::Status CpuDevice::Embed(Stream& stream, const Weights& table, std::vector<int32_t> ids, bool accumulate,
@@ -182,7 +211,7 @@ absl::Status CpuDevice::Embed(Stream& stream, const Weights& table, std::vector<
   if (!weights.has_rows()) return absl::FailedPreconditionError("the embedding was not loaded for kUseDecode");
   RUNAHEAD_RETURN_IF_ERROR(CheckEmbed(table, ids, out));
   RUNAHEAD_RETURN_IF_ERROR(guard_.Check("Embed", {{"out", out}}));
-  Cast(stream).Enqueue(
+  Cast(stream).Compute(
       [this, &weights, ids = std::move(ids), accumulate, out] { rows().Embed(weights, ids, accumulate, out); });
   return absl::OkStatus();
 }
@@ -191,7 +220,7 @@ absl::Status CpuDevice::RmsNorm(Stream& stream, const ConstTensor& x, const Cons
                                 const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckRmsNorm(kLimits, x, weight, out));
   RUNAHEAD_RETURN_IF_ERROR(guard_.Check("RmsNorm", {{"x", x}, {"weight", weight}, {"out", out}}));
-  Cast(stream).Enqueue([this, x, weight, eps, out] { rows().RmsNorm(x, weight, eps, out); });
+  Cast(stream).Compute([this, x, weight, eps, out] { rows().RmsNorm(x, weight, eps, out); });
   return absl::OkStatus();
 }
 
@@ -199,7 +228,7 @@ absl::Status CpuDevice::LayerNorm(Stream& stream, const ConstTensor& x, const Co
                                   const ConstTensor& bias, float eps, const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckLayerNorm(x, weight, bias, out));
   RUNAHEAD_RETURN_IF_ERROR(guard_.Check("LayerNorm", {{"x", x}, {"weight", weight}, {"bias", bias}, {"out", out}}));
-  Cast(stream).Enqueue([this, x, weight, bias, eps, out] { rows().LayerNorm(x, weight, bias, eps, out); });
+  Cast(stream).Compute([this, x, weight, bias, eps, out] { rows().LayerNorm(x, weight, bias, eps, out); });
   return absl::OkStatus();
 }
 
@@ -213,7 +242,14 @@ absl::Status CpuDevice::Linear(Stream& stream, const ConstTensor& x, std::shared
   RUNAHEAD_RETURN_IF_ERROR(guard_.Check("Linear", {{"x", x}, {"options.bias", options.bias}, {"out", out}}));
   if (x.rows == 0) return absl::OkStatus();
   RUNAHEAD_ASSIGN_OR_RETURN(const Tensor sums, CpuLinear::SumsFor(*weights, options, out));
-  Cast(stream).Enqueue([this, weights, x, options, sums, out] { linear().Run(*weights, x, options, sums, out); });
+  Cast(stream).Compute([this, weights, x, options, sums, out] {
+    if (options.blocks.empty()) return linear().Run(*weights, x, options, sums, out);
+    int64_t row = 0;
+    for (const int32_t count : options.blocks) {
+      linear().Run(*weights, x.Rows(row, count), options, sums.Rows(row, count), out.Rows(row, count));
+      row += count;
+    }
+  });
   return absl::OkStatus();
 }
 
@@ -221,7 +257,7 @@ absl::Status CpuDevice::HeadNorm(Stream& stream, const MutTensor& x, int64_t hea
                                  float eps) {
   RUNAHEAD_RETURN_IF_ERROR(CheckHeadNorm(x, head_dim, weight));
   RUNAHEAD_RETURN_IF_ERROR(guard_.Check("HeadNorm", {{"x", x}, {"weight", weight}}));
-  Cast(stream).Enqueue([this, x, head_dim, weight, eps] { rows().HeadNorm(x, head_dim, weight, eps); });
+  Cast(stream).Compute([this, x, head_dim, weight, eps] { rows().HeadNorm(x, head_dim, weight, eps); });
   return absl::OkStatus();
 }
 
@@ -229,7 +265,7 @@ absl::Status CpuDevice::Rope(Stream& stream, const MutTensor& x, int64_t head_di
                              const KvTable& table, int64_t first_row) {
   RUNAHEAD_RETURN_IF_ERROR(CheckRope(x, head_dim, rotation, table, first_row));
   RUNAHEAD_RETURN_IF_ERROR(guard_.Check("Rope", {{"x", x}, {"rotation.table", rotation.table}}));
-  Cast(stream).Enqueue([=, this, table = Held(table)] { rows().Rope(x, head_dim, rotation, *table, first_row); });
+  Cast(stream).Compute([=, this, table = Held(table)] { rows().Rope(x, head_dim, rotation, *table, first_row); });
   return absl::OkStatus();
 }
 
@@ -237,7 +273,7 @@ absl::Status CpuDevice::StoreQkv(Stream& stream, const ConstTensor& qkv, const A
                                  const MutTensor& q, const KvTable& table, int64_t first_row, const BufferRef& layer) {
   RUNAHEAD_RETURN_IF_ERROR(CheckStoreQkv(kLimits, qkv, shape, q, table, first_row, layer));
   RUNAHEAD_RETURN_IF_ERROR(guard_.Check("StoreQkv", {{"qkv", qkv}, {"q", q}, {"layer", layer}}));
-  Cast(stream).Enqueue([=, this, table = Held(table)] { rows().StoreQkv(qkv, shape, q, *table, first_row, layer); });
+  Cast(stream).Compute([=, this, table = Held(table)] { rows().StoreQkv(qkv, shape, q, *table, first_row, layer); });
   return absl::OkStatus();
 }
 
@@ -245,7 +281,7 @@ absl::Status CpuDevice::Attention(Stream& stream, const ConstTensor& q, const At
                                   const KvTable& table, const ConstBufferRef& layer, const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckAttention(kLimits, q, shape, table, layer, out));
   RUNAHEAD_RETURN_IF_ERROR(guard_.Check("Attention", {{"q", q}, {"layer", layer}, {"out", out}}));
-  Cast(stream).Enqueue([this, q, shape, table = Held(table), layer, out] {
+  Cast(stream).Compute([this, q, shape, table = Held(table), layer, out] {
     RunCpuAttention(*pool_, isa_, {.q = q, .shape = shape, .table = *table, .layer = layer, .out = out});
   });
   return absl::OkStatus();
@@ -255,7 +291,7 @@ absl::Status CpuDevice::AttendPieces(Stream& stream, const ConstTensor& q, const
                                      const KvTable& table, const ConstBufferRef& layer, const MutTensor& partials) {
   RUNAHEAD_RETURN_IF_ERROR(CheckAttendPieces(kLimits, q, shape, table, layer, partials));
   RUNAHEAD_RETURN_IF_ERROR(guard_.Check("AttendPieces", {{"q", q}, {"layer", layer}, {"partials", partials}}));
-  Cast(stream).Enqueue([this, q, shape, table = Held(table), layer, partials] {
+  Cast(stream).Compute([this, q, shape, table = Held(table), layer, partials] {
     AttendCpuPieces(*pool_, isa_, {.q = q, .shape = shape, .table = *table, .layer = layer, .out = partials});
   });
   return absl::OkStatus();
@@ -265,7 +301,7 @@ absl::Status CpuDevice::MergePieces(Stream& stream, const ConstTensor& partials,
                                     const KvTable& table, const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckMergePieces(kLimits, partials, shape, table, out));
   RUNAHEAD_RETURN_IF_ERROR(guard_.Check("MergePieces", {{"partials", partials}, {"out", out}}));
-  Cast(stream).Enqueue(
+  Cast(stream).Compute(
       [this, partials, shape, table = Held(table), out] { MergeCpuPieces(*pool_, partials, shape, *table, out); });
   return absl::OkStatus();
 }
@@ -274,14 +310,14 @@ absl::Status CpuDevice::GatedActivate(Stream& stream, const ConstTensor& gate_up
                                       const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckGatedActivate(kLimits, gate_up, out));
   RUNAHEAD_RETURN_IF_ERROR(guard_.Check("GatedActivate", {{"gate_up", gate_up}, {"out", out}}));
-  Cast(stream).Enqueue([this, gate_up, activation, out] { rows().GatedActivate(gate_up, activation, out); });
+  Cast(stream).Compute([this, gate_up, activation, out] { rows().GatedActivate(gate_up, activation, out); });
   return absl::OkStatus();
 }
 
 absl::Status CpuDevice::Activate(Stream& stream, const ConstTensor& x, Activation activation, const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckActivate(x, out));
   RUNAHEAD_RETURN_IF_ERROR(guard_.Check("Activate", {{"x", x}, {"out", out}}));
-  Cast(stream).Enqueue([this, x, activation, out] { rows().Activate(x, activation, out); });
+  Cast(stream).Compute([this, x, activation, out] { rows().Activate(x, activation, out); });
   return absl::OkStatus();
 }
 
@@ -289,14 +325,14 @@ absl::Status CpuDevice::Scale(Stream& stream, const ConstTensor& x, float factor
                               const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckScale(x, out));
   RUNAHEAD_RETURN_IF_ERROR(guard_.Check("Scale", {{"x", x}, {"out", out}}));
-  Cast(stream).Enqueue([this, x, factor, accumulate, out] { rows().Scale(x, factor, accumulate, out); });
+  Cast(stream).Compute([this, x, factor, accumulate, out] { rows().Scale(x, factor, accumulate, out); });
   return absl::OkStatus();
 }
 
 absl::Status CpuDevice::SoftCap(Stream& stream, const MutTensor& x, float cap) {
   RUNAHEAD_RETURN_IF_ERROR(CheckSoftCap(x, cap));
   RUNAHEAD_RETURN_IF_ERROR(guard_.Check("SoftCap", {{"x", x}}));
-  Cast(stream).Enqueue([this, x, cap] { rows().SoftCap(x, cap); });
+  Cast(stream).Compute([this, x, cap] { rows().SoftCap(x, cap); });
   return absl::OkStatus();
 }
 
@@ -304,19 +340,19 @@ absl::Status CpuDevice::GatherRows(Stream& stream, const ConstTensor& x, std::ve
                                    const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckGatherRows(x, indices, out));
   RUNAHEAD_RETURN_IF_ERROR(guard_.Check("GatherRows", {{"x", x}, {"out", out}}));
-  Cast(stream).Enqueue([this, x, indices = std::move(indices), out] { rows().GatherRows(x, indices, out); });
+  Cast(stream).Compute([this, x, indices = std::move(indices), out] { rows().GatherRows(x, indices, out); });
   return absl::OkStatus();
 }
 
-absl::Status CpuDevice::ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> indices,
+absl::Status CpuDevice::ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<RowMove> moves,
                                      const MutTensor& out) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckExchangeRows(x, indices, out));
-  if (indices.empty()) return absl::OkStatus();
+  RUNAHEAD_RETURN_IF_ERROR(CheckExchangeRows(x, moves, out));
+  if (moves.empty()) return absl::OkStatus();
   const MemoryKind to = guard_.KindOf(out.ref);
   const bool crosses = link_ != nullptr && guard_.KindOf(x.ref) != to;
-  Cast(stream).Enqueue([this, x, indices = std::move(indices), out, to, crosses] {
-    rows().ExchangeRows(x, indices, out);
-    if (crosses) link_->Interleave(to == MemoryKind::kDevice, indices.size() * x.cols * DTypeSize(x.dtype));
+  Cast(stream).Enqueue([this, x, moves = std::move(moves), out, to, crosses] {
+    rows().ExchangeRows(x, moves, out);
+    if (crosses) link_->Interleave(to == MemoryKind::kDevice, moves.size() * x.cols * DTypeSize(x.dtype));
   });
   return absl::OkStatus();
 }
@@ -324,7 +360,7 @@ absl::Status CpuDevice::ExchangeRows(Stream& stream, const ConstTensor& x, std::
 absl::Status CpuDevice::QuantizeKv(Stream& stream, const ConstTensor& kv, const KvQuant& quant, const BufferRef& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckQuantizeKv(kv, quant, out));
   RUNAHEAD_RETURN_IF_ERROR(guard_.Check("QuantizeKv", {{"rows", kv}, {"out", out}}));
-  Cast(stream).Enqueue([this, kv, quant, out] { rows().QuantizeKv(kv, quant, out); });
+  Cast(stream).Compute([this, kv, quant, out] { rows().QuantizeKv(kv, quant, out); });
   return absl::OkStatus();
 }
 
@@ -332,7 +368,7 @@ absl::Status CpuDevice::DequantizeKv(Stream& stream, const ConstBufferRef& from,
                                      const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckDequantizeKv(from, quant, out));
   RUNAHEAD_RETURN_IF_ERROR(guard_.Check("DequantizeKv", {{"from", from}, {"out", out}}));
-  Cast(stream).Enqueue([this, from, quant, out] { rows().DequantizeKv(from, quant, out); });
+  Cast(stream).Compute([this, from, quant, out] { rows().DequantizeKv(from, quant, out); });
   return absl::OkStatus();
 }
 
@@ -341,7 +377,7 @@ absl::Status CpuDevice::TopK(Stream& stream, const ConstTensor& logits, int64_t 
   RUNAHEAD_RETURN_IF_ERROR(CheckTopK(logits, k, ids, values, log_sum));
   RUNAHEAD_RETURN_IF_ERROR(
       guard_.Check("TopK", {{"logits", logits}, {"ids", ids}, {"values", values}, {"log_sum", log_sum}}));
-  Cast(stream).Enqueue([this, logits, k, ids, values, log_sum] { rows().TopK(logits, k, ids, values, log_sum); });
+  Cast(stream).Compute([this, logits, k, ids, values, log_sum] { rows().TopK(logits, k, ids, values, log_sum); });
   return absl::OkStatus();
 }
 
@@ -350,7 +386,7 @@ absl::Status CpuDevice::Sample(Stream& stream, const ConstTensor& logits, std::v
   RUNAHEAD_RETURN_IF_ERROR(CheckSample(kLimits, logits, params, counts, ids, values));
   RUNAHEAD_RETURN_IF_ERROR(
       guard_.Check("Sample", {{"logits", logits}, {"counts", counts}, {"ids", ids}, {"values", values}}));
-  Cast(stream).Enqueue([this, logits, params = std::move(params), counts, ids, values] {
+  Cast(stream).Compute([this, logits, params = std::move(params), counts, ids, values] {
     rows().Sample(logits, params, counts, ids, values);
   });
   return absl::OkStatus();

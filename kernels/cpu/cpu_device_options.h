@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "kernels/base/dtype.h"
+#include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/emulated_link.h"
 #include "kernels/cpu/shared_weights.h"
 
@@ -30,6 +31,7 @@ struct CpuDeviceOptions {
   // and weights only, and refuse other arguments as FAILED_PRECONDITION. Null: as fast as memory copies go, and ops
   // take all memory.
   std::shared_ptr<EmulatedLink> emulated_link = nullptr;
+  CallCharges charges = {};
 };
 
 // Sets compute_dtype and int8 to what `name` stands for: f32, bf16, int8, or auto for the fastest here: int8 where most

@@ -11,9 +11,9 @@
 
 namespace runahead {
 
-// A piece of a sequence with one query whose KV the table has.
+// A piece of a sequence's last query whose KV the table has. For the queries before it that is a piece, or several of
+// their own, as far as they see it.
 struct CpuPiece {
-  int64_t row = 0;  // of the partials
   int32_t sequence = 0;
   int32_t begin = 0;  // its positions are [begin, end)
   int32_t end = 0;
@@ -24,16 +24,20 @@ class CpuKvTable final : public KvTable, public std::enable_shared_from_this<Cpu
   // INVALID_ARGUMENT for a layout that cannot be.
   static absl::StatusOr<std::shared_ptr<const CpuKvTable>> Make(KvLayout layout);
 
-  // In rising order of rows. None of sequences with more queries.
+  // In rising order. None where attention is not by pieces.
   absl::Span<const CpuPiece> held() const { return held_; }
-  // The partials of a sequence are rows [first_piece(i), first_piece(i + 1)).
-  int64_t first_piece(int64_t sequence) const { return first_pieces_[sequence]; }
+  // The partials of a query row are rows [first_piece(row), first_piece(row + 1)). Not where attention is not by
+  // pieces.
+  int64_t first_piece(int64_t row) const { return first_pieces_[row]; }
+  // The query rows of a sequence are [first_row(i), first_row(i) + its queries).
+  int64_t first_row(int64_t sequence) const { return first_rows_[sequence]; }
 
  private:
-  CpuKvTable(KvLayout layout, int64_t pieces);
+  CpuKvTable(KvLayout layout, std::vector<int64_t> first_pieces);
 
   std::vector<CpuPiece> held_;
-  std::vector<int64_t> first_pieces_;  // and the end of the last
+  std::vector<int64_t> first_rows_;
+  const std::vector<int64_t> first_pieces_;  // and the end of the last
 };
 
 }  // namespace runahead

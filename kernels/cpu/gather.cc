@@ -10,9 +10,9 @@ void RowOps::GatherRows(const ConstTensor& x, const std::vector<int32_t>& rows, 
   ForRows(out.rows, x.cols, [&](int64_t i) { std::memcpy(RowBytes(out, i), RowBytes(x, rows[i]), bytes); });
 }
 
-void RowOps::ExchangeRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out) const {
+void RowOps::ExchangeRows(const ConstTensor& x, const std::vector<RowMove>& rows, const MutTensor& out) const {
   const size_t bytes = x.cols * DTypeSize(x.dtype);
-  for (const int32_t row : rows) std::memcpy(RowBytes(out, row), RowBytes(x, row), bytes);
+  for (const RowMove& row : rows) std::memcpy(RowBytes(out, row.to), RowBytes(x, row.from), bytes);
 }
 
 }  // namespace runahead

@@ -249,7 +249,9 @@ void OneDnnGemm::RunTask(const Packed& w, const GemmArgs& args, const GemmTask& 
   // oneDNN does not round f32 products to bf16, and slows down a lot when rows of out are not next to each other.
   // Unfinished sums stay in f32.
   const DType call_dtype = dtype_ == DType::kF32 || unfinished ? DType::kF32 : args.out_dtype;
-  const bool in_place = whole_rows && task.cols == args.out_stride && call_dtype == args.out_dtype;
+  // A bias is added to the product before that is added to what is there, in tasks that are padded and in all others.
+  const bool adds_biased = args.accumulate && args.bias != nullptr;
+  const bool in_place = whole_rows && task.cols == args.out_stride && call_dtype == args.out_dtype && !adds_biased;
   const auto call = FindCall({task.call_rows, task.cols, w.k, call_dtype, in_place && args.accumulate});
 
   const std::byte* x = static_cast<const std::byte*>(args.x) + task.row * args.x_stride * element;

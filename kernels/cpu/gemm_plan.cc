@@ -9,6 +9,9 @@ namespace {
 // tiles that oneDNN's kernel, which looks for a divisor between 32 and 64, does not cut unevenly.
 constexpr int64_t kCallRows[] = {1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 320, 384, 448, 512};
 constexpr int64_t kMostRows = 512;
+// Fewer rows oneDNN multiplies in bf16 by another kernel, which rounds otherwise: a row would depend on how many are
+// beside it.
+constexpr int64_t kFewestBf16Rows = 4;
 // Below this many rows reading the weights costs more than multiplying them.
 constexpr int64_t kFewRows = 64;
 // A block of x stays in L2 (1 MiB on the smallest machine, 2 on most) while all weights pass by.
@@ -58,7 +61,8 @@ class Planner {
 
   // A block that all threads share: padded when little is wasted, else as many rows as fill one.
   void AddRest() {
-    int64_t call_rows = RoundUpRows(std::min(left(), most_rows_));
+    const int64_t fewest = shape_.element_bytes < 4 ? kFewestBf16Rows : 1;
+    int64_t call_rows = RoundUpRows(std::clamp(left(), fewest, most_rows_));
     if (call_rows > 16 && call_rows - left() > call_rows / 8) call_rows = RoundDownRows(std::min(left(), most_rows_));
     AddRows(std::min(left(), call_rows), call_rows, shape_.sliceable ? threads_ : 1);
   }

@@ -36,10 +36,19 @@ void RowOps::Rope(const MutTensor& x, int64_t head_dim, const Rotation& rotation
                   int64_t first_row) const {
   const int64_t half = rotation.table.cols / 2;
   ForRows(x.rows, x.cols, [&](int64_t t) {
-    float* const row = x.row<float>(t);
     const float* const cos_sin = rotation.table.row<float>(table.positions()[first_row + t]);
-    for (int64_t at = 0; at < x.cols; at += head_dim)
-      kernels.rotate_head(row + at, cos_sin, half, rotation.interleaved);
+    if (x.dtype == DType::kF32) {
+      for (int64_t at = 0; at < x.cols; at += head_dim)
+        kernels.rotate_head(x.row<float>(t) + at, cos_sin, half, rotation.interleaved);
+      return;
+    }
+    thread_local std::vector<float> head;
+    head.resize(static_cast<size_t>(head_dim));
+    for (int64_t at = 0; at < x.cols; at += head_dim) {
+      LoadFloats(RowBytes(x, t), x.dtype, at, head_dim, head.data());
+      kernels.rotate_head(head.data(), cos_sin, half, rotation.interleaved);
+      StoreFloats(head.data(), x.dtype, at, head_dim, RowBytes(x, t));
+    }
   });
 }
 

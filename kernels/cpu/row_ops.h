@@ -32,7 +32,7 @@ struct RowOps {
   void Scale(const ConstTensor& x, float factor, bool accumulate, const MutTensor& out) const;
   void SoftCap(const MutTensor& x, float cap) const;
   void GatherRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out) const;
-  void ExchangeRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out) const;
+  void ExchangeRows(const ConstTensor& x, const std::vector<RowMove>& rows, const MutTensor& out) const;
   void QuantizeKv(const ConstTensor& rows, const KvQuant& quant, const BufferRef& out) const;
   void DequantizeKv(const ConstBufferRef& from, const KvQuant& quant, const MutTensor& out) const;
   void TopK(const ConstTensor& logits, int64_t k, const MutTensor& ids, const MutTensor& values,

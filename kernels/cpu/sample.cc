@@ -147,16 +147,23 @@ bool AllFinite(const float* logits, int64_t n) {
   return bad == 0;
 }
 
-// counts: as in Device::Sample.
-void Penalise(const SampleParams& params, const int32_t* counts, std::vector<float>& logits) {
+float Penalised(const SampleParams& params, int32_t count, float logit) {
   constexpr float kLargest = std::numeric_limits<float>::max();
+  if (count == 0) return logit;
+  const int32_t in_output = count - 1;
+  logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
+  if (in_output > 0) logit -= params.presence_penalty + params.frequency_penalty * static_cast<float>(in_output);
+  return std::clamp(logit, -kLargest, kLargest);
+}
+
+// counts: as in Device::Sample.
+void Penalise(const SampleParams& params, const int32_t* counts, const float* of_model, std::vector<float>& logits) {
   for (size_t id = 0; id < logits.size(); ++id) {
-    if (counts[id] == 0) continue;
-    const int32_t in_output = counts[id] - 1;
-    float logit = logits[id];
-    logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
-    if (in_output > 0) logit -= params.presence_penalty + params.frequency_penalty * static_cast<float>(in_output);
-    logits[id] = std::clamp(logit, -kLargest, kLargest);
+    if (counts[id] != 0) logits[id] = Penalised(params, counts[id], of_model[id]);
+  }
+  for (int32_t i = params.kept; i < params.known; ++i) {
+    const auto [id, count] = params.tokens[i];
+    logits[id] = Penalised(params, count, of_model[id]);
   }
 }
 
@@ -202,16 +209,20 @@ int32_t SampleRow(const float* logits, int64_t n, const SampleParams& params, co
     return static_cast<int32_t>(std::find(logits, logits + n, Largest(logits, n)) - logits);
   }
   Candidates candidates(logits, n);
-  if (counts != nullptr) Penalise(params, counts, candidates.logits);
+  if (counts != nullptr) Penalise(params, counts, logits, candidates.logits);
   return params.temperature > 0 ? Draw(params, candidates) : candidates.Likeliest();
 }
 
 void RowOps::Sample(const ConstTensor& logits, const std::vector<SampleParams>& params, const MutTensor& counts,
                     const MutTensor& ids, const MutTensor& values) const {
+  for (const SampleParams& own : params) {  // before any row of the same sequence reads them
+    for (int32_t i = 0; i < own.kept && own.counts_row >= 0; ++i) {
+      counts.row<int32_t>(own.counts_row)[own.tokens[i].id] = own.tokens[i].count;
+    }
+  }
   ForRows(logits.rows, logits.cols, [&](int64_t t) {
     const SampleParams& own = params[t];
-    int32_t* const of_row = own.counts_row < 0 ? nullptr : counts.row<int32_t>(own.counts_row);
-    if (of_row != nullptr && own.last_id >= 0) of_row[own.last_id] = own.last_count;
+    const int32_t* const of_row = own.counts_row < 0 ? nullptr : counts.row<const int32_t>(own.counts_row);
     const int32_t id = SampleRow(logits.row<float>(t), logits.cols, own, of_row);
     ids.row<int32_t>(t)[0] = id;
     values.row<float>(t)[0] = id < 0 ? 0.0f : logits.row<float>(t)[id];

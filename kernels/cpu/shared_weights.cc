@@ -13,7 +13,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/cpu/block_sums.h"
+#include "kernels/cpu/file_view.h"
 
 namespace runahead {
 namespace {
@@ -21,13 +24,15 @@ namespace {
 constexpr char kPrefix[] = "runahead-weights-";
 constexpr char kMagic[8] = {'R', 'A', 'W', 'E', 'I', 'G', 'H', 'T'};
 // Raised with every change of what lies in blocks or where, for builds that cannot be told apart.
-constexpr uint32_t kLayoutVersion = 2;
+constexpr uint32_t kLayoutVersion = 3;
 constexpr size_t kPageBytes = 4096;
-constexpr size_t kHugePageBytes = size_t{2} << 20;
 // Of processes that waited for one that was killed, each sees that the others have the file locked for a moment.
 constexpr int kMostAttempts = 10'000;
 constexpr absl::Duration kAttemptPeriod = absl::Milliseconds(1);
 constexpr size_t kDirectoryAt = kPageBytes;
+// Behind the header, 0 at first: others than the packer write it.
+constexpr uint64_t kDamagedMark = 0x4445474D41444D57;
+constexpr size_t kMarkAt = kDirectoryAt - sizeof kDamagedMark;
 constexpr size_t kBlocksAt = size_t{512} << 10;  // room for the matrices of a thousand layers
 
 #ifndef MADV_COLLAPSE
@@ -38,30 +43,11 @@ size_t PagesUp(size_t bytes) {
   return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
 
-// Addresses for `bytes` of a file from `offset` on, as far from a border of huge pages as that is, so that a huge page
-// of the file is one in memory, too. Null where the system has no more.
-struct Addresses {
-  Addresses(size_t bytes, size_t offset) : reserved_bytes(PagesUp(bytes) + 2 * kHugePageBytes) {
-    void* const memory = mmap(nullptr, reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) return;
-    reserved = memory;
-    const size_t into = kHugePageBytes - reinterpret_cast<uintptr_t>(memory) % kHugePageBytes;
-    at = static_cast<std::byte*>(memory) + into + offset % kHugePageBytes;
-  }
-  void* reserved = nullptr;
-  const size_t reserved_bytes;
-  std::byte* at = nullptr;
-};
-
 // Has the first `bytes` of a file in huge pages, for all who map it, even where the system gives files none by itself:
 // without them decode takes a fifth longer. As far as the kernel can.
 void GatherIntoHugePages(int fd, size_t bytes) {
-  const Addresses addresses(bytes, 0);
-  if (addresses.at == nullptr) return;
-  if (mmap(addresses.at, bytes, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED) {
-    madvise(addresses.at, bytes, MADV_COLLAPSE);
-  }
-  munmap(addresses.reserved, addresses.reserved_bytes);
+  const FileView view({.fd = fd, .bytes = bytes}, PROT_READ);
+  if (view.data() != nullptr) madvise(view.data(), bytes, MADV_COLLAPSE);
 }
 
 }  // namespace
@@ -70,6 +56,7 @@ struct SharedWeights::Entry {
   char name[112];  // zero-terminated
   uint64_t at;
   uint64_t bytes;
+  uint64_t sum;  // of the block (SumBlocks)
 };
 
 struct SharedWeights::Header {
@@ -86,20 +73,17 @@ struct SharedWeights::Header {
 
 class SharedWeights::Mapping : public Buffer {
  public:
-  // `reserved` addresses, of which data is a part.
-  Mapping(std::shared_ptr<SharedFile> file, void* reserved, size_t reserved_bytes, std::byte* data, size_t bytes)
-      : Buffer(data, bytes), file_(std::move(file)), reserved_(reserved), reserved_bytes_(reserved_bytes) {}
-  ~Mapping() override { munmap(reserved_, reserved_bytes_); }
+  Mapping(std::shared_ptr<SharedFile> file, std::unique_ptr<FileView> view, size_t bytes)
+      : Buffer(view->data(), bytes), file_(std::move(file)), view_(std::move(view)) {}
   bool Protect() const { return mprotect(data_, size_, PROT_READ) == 0; }
 
  private:
   const std::shared_ptr<SharedFile> file_;  // whose lock says that it is in use
-  void* const reserved_;
-  const size_t reserved_bytes_;
+  const std::unique_ptr<FileView> view_;
 };
 
-SharedWeights::SharedWeights(std::shared_ptr<SharedFile> file, bool packs)
-    : path_(file->path()), packs_(packs), file_(std::move(file)) {}
+SharedWeights::SharedWeights(std::shared_ptr<SharedFile> file, bool packs, int threads)
+    : path_(file->path()), packs_(packs), threads_(threads), file_(std::move(file)) {}
 
 SharedWeights::~SharedWeights() = default;
 
@@ -115,8 +99,9 @@ absl::StatusOr<std::shared_ptr<SharedWeights>> SharedWeights::Open(const Place& 
     RUNAHEAD_ASSIGN_OR_RETURN(const SharedFile::Lock lock, file->Take(place.on_wait));
     if (lock == SharedFile::Lock::kRemoved) continue;
     const bool alone = lock == SharedFile::Lock::kWrite;
-    std::shared_ptr<SharedWeights> weights(new SharedWeights(file, /*packs=*/false));
-    switch (weights->Read(place.identity)) {
+    std::shared_ptr<SharedWeights> weights(new SharedWeights(file, /*packs=*/false, place.threads));
+    RUNAHEAD_ASSIGN_OR_RETURN(const Found found, weights->Read(place.identity));
+    switch (found) {
       case Found::kOurs:
         if (alone) RUNAHEAD_RETURN_IF_ERROR(file->Share());
         return weights;
@@ -124,32 +109,41 @@ absl::StatusOr<std::shared_ptr<SharedWeights>> SharedWeights::Open(const Place& 
         return absl::FailedPreconditionError(
             absl::StrCat(file->path(), " has weights of another model, numerics or build"));
       case Found::kDamaged:
-        if (!alone) return absl::DataLossError(absl::StrCat(file->path(), " is damaged, and others use it"));
-        break;
+        if (alone) break;
+        file->Write(kMarkAt, &kDamagedMark, sizeof kDamagedMark).IgnoreError();
+        return absl::DataLossError(absl::StrCat(file->path(), " is damaged: ", weights->damage_,
+                                                "; those who use it are told: it is packed anew when they have gone"));
       case Found::kNothing:
         if (!alone) continue;  // whoever packed has ended before it was done, and somebody else waited, too
         break;
     }
-    weights.reset(new SharedWeights(std::move(file), /*packs=*/true));
+    const std::string damage = weights->damage_;
+    weights.reset(new SharedWeights(std::move(file), /*packs=*/true, place.threads));
+    weights->damage_ = damage;
     RUNAHEAD_RETURN_IF_ERROR(weights->Begin(place));
     return weights;
   }
   return absl::UnavailableError(absl::StrCat(place.path, ": others use a file of weights that is not complete"));
 }
 
-SharedWeights::Found SharedWeights::Read(const std::string& identity) {
+SharedWeights::Found SharedWeights::Damaged(std::string what) {
+  damage_ = std::move(what);
+  return Found::kDamaged;
+}
+
+absl::StatusOr<SharedWeights::Found> SharedWeights::Read(const std::string& identity) {
   MutexLock lock(mu_);
   const int fd = file_->fd();
   Header header = {};
   struct stat info;
-  if (fstat(fd, &info) != 0) return Found::kDamaged;
+  if (fstat(fd, &info) != 0) return Damaged("its size cannot be read");
   const auto size = static_cast<size_t>(info.st_size);
   if (size == 0) return Found::kNothing;
-  if (pread(fd, &header, sizeof header, 0) != sizeof header) return Found::kDamaged;
+  if (pread(fd, &header, sizeof header, 0) != sizeof header) return Damaged("its header cannot be read");
   if (header.magic[0] == 0) return Found::kNothing;
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.hash != header.Hash() ||
       header.version != kLayoutVersion || header.entries > (kBlocksAt - kDirectoryAt) / sizeof(Entry)) {
-    return Found::kDamaged;
+    return Damaged("the header is not as it was written");
   }
   const auto text = [](const auto& field) { return std::string(field, strnlen(field, sizeof field)); };
   if (text(header.identity) != identity) return Found::kOthers;
@@ -158,12 +152,36 @@ SharedWeights::Found SharedWeights::Read(const std::string& identity) {
   const size_t bytes = entries_.size() * sizeof(Entry);
   if (pread(fd, entries_.data(), bytes, kDirectoryAt) != static_cast<ssize_t>(bytes) ||
       XXH64(entries_.data(), bytes, 0) != header.directory_hash) {
-    return Found::kDamaged;
+    return Damaged("the directory of blocks is not as it was written");
   }
-  const bool inside = std::all_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-    return entry.at >= kBlocksAt && entry.at <= size && entry.bytes <= size - entry.at;
-  });
-  return inside ? Found::kOurs : Found::kDamaged;
+  end_ = kBlocksAt;
+  for (const Entry& entry : entries_) {
+    if (entry.at < kBlocksAt || entry.at > size || entry.bytes > size - entry.at) {
+      return Damaged(absl::StrCat("the file ends before ", entry.name, " does"));
+    }
+    end_ = std::max<size_t>(end_, entry.at + entry.bytes);
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(const Entry* const damaged, DamagedEntry());
+  if (damaged != nullptr) return Damaged(absl::StrCat(damaged->name, " is not as it was packed"));
+  return Found::kOurs;
+}
+
+absl::StatusOr<const SharedWeights::Entry*> SharedWeights::DamagedEntry() const {
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<uint64_t> sums, SumEntries());
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (sums[i] != entries_[i].sum) return &entries_[i];
+  }
+  return nullptr;
+}
+
+absl::StatusOr<std::vector<uint64_t>> SharedWeights::SumEntries() const {
+  const FileView view({.fd = file_->fd(), .bytes = end_}, PROT_READ);
+  if (view.data() == nullptr) {
+    return absl::ResourceExhaustedError(absl::StrCat(path_, ": the system has no more addresses to map it"));
+  }
+  std::vector<absl::Span<const std::byte>> blocks;
+  for (const Entry& entry : entries_) blocks.emplace_back(view.data() + entry.at, entry.bytes);
+  return SumBlocks(blocks, threads_);
 }
 
 absl::Status SharedWeights::Begin(const Place& place) {
@@ -197,7 +215,7 @@ std::optional<SharedWeights::Block> SharedWeights::Find(const std::string& name,
 }
 
 std::optional<SharedWeights::Block> SharedWeights::Add(const std::string& name, size_t bytes) {
-  Entry entry = {.name = {}, .at = end_, .bytes = bytes};
+  Entry entry = {.name = {}, .at = end_, .bytes = bytes, .sum = 0};
   if (name.size() >= sizeof entry.name || entries_.size() == (kBlocksAt - kDirectoryAt) / sizeof(Entry)) {
     return std::nullopt;
   }
@@ -213,16 +231,11 @@ std::optional<SharedWeights::Block> SharedWeights::Add(const std::string& name, 
 
 // Null where the system has no more addresses or mappings.
 std::shared_ptr<SharedWeights::Mapping> SharedWeights::Map(const Entry& entry, bool writable) const {
-  const Addresses addresses(entry.bytes, entry.at);
-  if (addresses.at == nullptr) return nullptr;
-  const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-  if (mmap(addresses.at, entry.bytes, protection, MAP_SHARED | MAP_FIXED, file_->fd(), static_cast<off_t>(entry.at)) ==
-      MAP_FAILED) {
-    munmap(addresses.reserved, addresses.reserved_bytes);
-    return nullptr;
-  }
-  madvise(addresses.at, entry.bytes, MADV_HUGEPAGE);  // a hint: failing only costs speed
-  return std::make_shared<Mapping>(file_, addresses.reserved, addresses.reserved_bytes, addresses.at, entry.bytes);
+  auto view = std::make_unique<FileView>(FileView::Range{.fd = file_->fd(), .at = entry.at, .bytes = entry.bytes},
+                                         writable ? PROT_READ | PROT_WRITE : PROT_READ);
+  if (view->data() == nullptr) return nullptr;
+  madvise(view->data(), entry.bytes, MADV_HUGEPAGE);  // a hint: failing only costs speed
+  return std::make_shared<Mapping>(file_, std::move(view), entry.bytes);
 }
 
 absl::Status SharedWeights::Complete(const std::string& contents) {
@@ -240,6 +253,8 @@ absl::Status SharedWeights::Complete(const std::string& contents) {
     if (mapping != nullptr && !mapping->Protect()) return absl::ErrnoToStatus(errno, "cannot protect weights");
   }
   GatherIntoHugePages(file_->fd(), end_);
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<uint64_t> sums, SumEntries());
+  for (size_t i = 0; i < sums.size(); ++i) entries_[i].sum = sums[i];
   const size_t directory_bytes = entries_.size() * sizeof(Entry);
   RUNAHEAD_RETURN_IF_ERROR(file_->Write(kDirectoryAt, entries_.data(), directory_bytes));
   Header header = {};
@@ -252,6 +267,20 @@ absl::Status SharedWeights::Complete(const std::string& contents) {
   header.hash = header.Hash();
   RUNAHEAD_RETURN_IF_ERROR(file_->Write(0, &header, sizeof header));
   return file_->Share();
+}
+
+absl::Status SharedWeights::CheckMark() {
+  MutexLock lock(mu_);
+  uint64_t mark = 0;
+  if (file_ == nullptr || pread(file_->fd(), &mark, sizeof mark, kMarkAt) != sizeof mark || mark != kDamagedMark) {
+    return absl::OkStatus();
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(const Entry* const damaged, DamagedEntry());
+  if (damaged != nullptr) {
+    return absl::DataLossError(absl::StrCat(path_, " is damaged: ", damaged->name, " is not as it was packed"));
+  }
+  mark = 0;
+  return file_->Write(kMarkAt, &mark, sizeof mark);
 }
 
 void SharedWeights::Abandon() {

@@ -20,6 +20,8 @@ constexpr size_t kWorkspaceBytes = 32 << 20;
 // Batch-invariant kernels are chosen for so many rows, and take every other number of rows too. A tile for fewer would
 // have a batch of 128 read the weights many times; this one's arithmetic for a single row still hides behind reading.
 constexpr int64_t kInvariantRows = 64;
+// Products in blocks have thousands of rows.
+constexpr int64_t kRowsInBlocks = 4096;
 constexpr int kInvariantChoices = 8;
 
 absl::Status Check(cublasStatus_t code, const char* what) {
@@ -31,12 +33,21 @@ cudaDataType_t CudaType(DType dtype) {
   return dtype == DType::kF32 ? CUDA_R_32F : dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
-// Whether one kernel can do all that follows the product: cuBLASLt has two of the activations, its GELU by tanh, and
-// takes a bias of the result's own type only, where ours is f32.
+bool IsInvariant(const GemmShape& shape) {
+  return shape.batch_invariant || shape.in_blocks;
+}
+
+// cuBLASLt takes a bias of the result's own type only, where ours is f32. For thousands of rows, whose sums in f32
+// would pass through memory, ours is rounded to it.
+bool RoundsBias(const GemmShape& shape) {
+  return shape.in_blocks && shape.bias && shape.out_dtype != DType::kF32;
+}
+
+// Whether one kernel can do all that follows the product: cuBLASLt has two of the activations, its GELU by tanh.
 bool Fusable(const GemmShape& shape) {
   const bool activation_known = !shape.activation.has_value() || shape.activation == Activation::kRelu ||
                                 shape.activation == Activation::kGeluTanh;
-  return activation_known && (!shape.bias || shape.out_dtype == DType::kF32);
+  return activation_known && (!shape.bias || shape.out_dtype == DType::kF32 || RoundsBias(shape));
 }
 
 // Of what is fusable.
@@ -68,7 +79,9 @@ struct Description {
     RUNAHEAD_RETURN_IF_ERROR(Check(cublasLtMatmulDescCreate(&matmul, CUBLAS_COMPUTE_32F, f32), "describing a product"));
     RUNAHEAD_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_TRANSA, transposed));
     RUNAHEAD_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE, EpilogueOf(shape)));
-    if (shape.bias) RUNAHEAD_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, f32));
+    if (shape.bias) {
+      RUNAHEAD_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, RoundsBias(shape) ? result : f32));
+    }
     RUNAHEAD_RETURN_IF_ERROR(Check(cublasLtMatrixLayoutCreate(&w, in, shape.k, shape.n, shape.k), "weights"));
     RUNAHEAD_RETURN_IF_ERROR(Check(cublasLtMatrixLayoutCreate(&x, in, shape.k, shape.m, shape.x_stride), "input"));
     return Check(cublasLtMatrixLayoutCreate(&out, result, shape.n, shape.m, shape.out_stride), "output");
@@ -90,18 +103,28 @@ class LtPlan final : public GemmPlan {
  public:
   LtPlan(cublasLtHandle_t handle, const GemmShape& shape) : GemmPlan(shape), handle_(handle) {}
 
-  size_t workspace_bytes() const override { return choice_.fused ? workspace_ : SumsAt() + SumBytes(shape_); }
+  size_t workspace_bytes() const override {
+    if (!choice_.fused) return BehindWorkspace() + SumBytes(shape_);
+    return RoundsBias(shape_) ? BehindWorkspace() + static_cast<size_t>(shape_.n) * DTypeSize(shape_.out_dtype)
+                              : workspace_;
+  }
 
   // The descriptor holds the bias's address, so each run has a copy of it.
   cudaError_t Run(const GemmOperands& operands, cudaStream_t stream) const override {
     cublasLtMatmulDescOpaque_t with_bias = *description_.matmul;
+    const void* bias = operands.bias;
+    if (choice_.fused && RoundsBias(shape_)) {
+      void* const rounded = static_cast<std::byte*>(operands.workspace) + BehindWorkspace();
+      if (const cudaError_t code = RoundBias(operands.bias, rounded, stream); code != cudaSuccess) return code;
+      bias = rounded;
+    }
     if (choice_.fused && shape_.bias &&
-        cublasLtMatmulDescSetAttribute(&with_bias, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &operands.bias,
-                                       sizeof(operands.bias)) != CUBLAS_STATUS_SUCCESS) {
+        cublasLtMatmulDescSetAttribute(&with_bias, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)) !=
+            CUBLAS_STATUS_SUCCESS) {
       return cudaErrorInvalidValue;
     }
     const bool apart = !choice_.fused && SumBytes(shape_) != 0;
-    void* const out = apart ? static_cast<std::byte*>(operands.workspace) + SumsAt() : operands.out;
+    void* const out = apart ? static_cast<std::byte*>(operands.workspace) + BehindWorkspace() : operands.out;
     const float one = 1.0f, beta = shape_.accumulate ? 1.0f : 0.0f;
     const cublasStatus_t code = cublasLtMatmul(handle_, &with_bias, &one, operands.w, description_.w, operands.x,
                                                description_.x, &beta, out, description_.out, out, description_.out,
@@ -144,8 +167,13 @@ class LtPlan final : public GemmPlan {
   }
 
  private:
-  // Of the unfused sums in the workspace.
-  size_t SumsAt() const { return (workspace_ + 255) / 256 * 256; }
+  // Where unfused sums, or a rounded bias, begin in the workspace.
+  size_t BehindWorkspace() const { return (workspace_ + 255) / 256 * 256; }
+
+  cudaError_t RoundBias(const float* bias, void* rounded, cudaStream_t stream) const {
+    const CudaMatrix from{const_cast<float*>(bias), DType::kF32, 1, shape_.n, shape_.n};
+    return LaunchBias(from, nullptr, std::nullopt, {rounded, shape_.out_dtype, 1, shape_.n, shape_.n}, stream);
+  }
 
   absl::Status Describe(bool fused) {
     description_.~Description();
@@ -163,10 +191,10 @@ class LtPlan final : public GemmPlan {
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
       cublasLtMatmulPreferenceSetAttribute(preference, what, &value, sizeof(value));
     };
-    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, shape_.batch_invariant ? size_t{0} : kWorkspaceBytes);
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, IsInvariant(shape_) ? size_t{0} : kWorkspaceBytes);
     // Sums are f32 also where parts of them are summed apart; it may else add them up in the output's type.
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-           uint32_t{shape_.batch_invariant ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+           uint32_t{IsInvariant(shape_) ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
     for (const auto what : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
                             CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
       prefer(what, static_cast<uint32_t>(shape_.alignment));
@@ -200,7 +228,7 @@ class LtPlanner final : public GemmPlanner {
 
   absl::StatusOr<std::shared_ptr<const GemmPlan>> Plan(const GemmShape& shape) override {
     auto plan = std::make_shared<LtPlan>(handle_, shape);
-    if (shape.batch_invariant) {
+    if (IsInvariant(shape)) {
       RUNAHEAD_ASSIGN_OR_RETURN(const LtChoice* const choice, Invariant(shape));
       RUNAHEAD_RETURN_IF_ERROR(plan->Take(*choice));
     } else {
@@ -215,7 +243,7 @@ class LtPlanner final : public GemmPlanner {
   // multiply: the first that takes few rows and many. Rows of weights are as far from each other as from the first, so
   // they are aligned as that kernel wants.
   absl::StatusOr<const LtChoice*> Invariant(GemmShape shape) {
-    shape.m = kInvariantRows;
+    shape.m = shape.in_blocks ? kRowsInBlocks : kInvariantRows;
     if (shape.w_rows > 0) shape.n = std::exchange(shape.w_rows, 0);
     shape.w_alignment = GemmShape().w_alignment;
     shape.x_stride = shape.k;

@@ -1,8 +1,10 @@
 // The ops that read KV: FlashInfer's kernels for what they take, our plain ones for the rest, soft caps among it. Which
 // kernel a sequence gets, and how it is cut, depends on the sequence and the shape alone.
 #include <optional>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/cuda_device_impl.h"
 #include "kernels/cuda/cuda_kv_table.h"
@@ -64,19 +66,31 @@ std::optional<FlashPrefillArgs> FlashPrefillOf(const AttentionArgs& args, const 
 
 }  // namespace
 
+std::string CudaDevice::SlowHeads(int64_t head_dim) const {
+  if (FlashTakes(static_cast<int>(head_dim), dtype_, kv_dtype(), dtype_)) return {};
+  return absl::StrCat(
+      "attention over heads of ", head_dim, " elements in ", std::string(DTypeName(dtype_)),
+      " is slow on this GPU, many times slower than over 64, 128 or 256 in bf16 or f16: only those run on "
+      "tensor cores");
+}
+
 absl::StatusOr<std::shared_ptr<const KvTable>> CudaDevice::MakeKvTable(Stream& stream, KvLayout layout) {
   RUNAHEAD_RETURN_IF_ERROR(CheckKvLayout(layout));
-  KvPlan plan = PlanKv(layout);
+  KvPlan plan = PlanKv(layout, CudaStreamOf(stream).in_step());
   auto table = std::make_shared<CudaKvTable>(std::move(layout), static_cast<int64_t>(plan.pieces.size()));
   // Those that grow from step to step come last, so that the others stay where they are.
   CudaParams params;
   const size_t positions = params.Add(table->positions()), own_rows = params.Add(table->own_rows());
   const size_t items = params.Add(plan.items), ranges = params.Add(plan.ranges);
-  const size_t pieces = params.Add(plan.pieces), pages = params.Add(plan.pages);
+  const size_t pieces = params.Add(plan.pieces), work = params.Add(plan.work), pages = params.Add(plan.pages);
   RUNAHEAD_ASSIGN_OR_RETURN(CudaStream::Uploaded uploaded, CudaStreamOf(stream).Upload(params));
-  table->arrays = {ArrayAt<int32_t>(uploaded.data, positions),     ArrayAt<int64_t>(uploaded.data, own_rows),
-                   ArrayAt<AttentionItem>(uploaded.data, items),   ArrayAt<PieceRange>(uploaded.data, ranges),
-                   ArrayAt<AttentionPiece>(uploaded.data, pieces), ArrayAt<int64_t>(uploaded.data, pages)};
+  table->arrays = {ArrayAt<int32_t>(uploaded.data, positions),
+                   ArrayAt<int64_t>(uploaded.data, own_rows),
+                   ArrayAt<AttentionItem>(uploaded.data, items),
+                   ArrayAt<PieceRange>(uploaded.data, ranges),
+                   {ArrayAt<AttentionPiece>(uploaded.data, pieces), ArrayAt<PieceRun>(uploaded.data, work),
+                    static_cast<int64_t>(plan.work.size()), plan.most_shared},
+                   ArrayAt<int64_t>(uploaded.data, pages)};
   table->memory = std::move(uploaded.memory);
   table->first_rows = std::move(plan.first_rows);
   table->page_tokens = plan.page_tokens;
@@ -125,14 +139,13 @@ absl::Status CudaDevice::AttendPieces(Stream& stream, const ConstTensor& q, cons
   const bool flash = FlashPiecesTake(args);
   void* workspace = nullptr;
   if (flash) {
-    RUNAHEAD_ASSIGN_OR_RETURN(workspace, cuda.Workspace(FlashPiecesWorkspaceBytes(args, table.pieces(), to)));
+    RUNAHEAD_ASSIGN_OR_RETURN(workspace, cuda.Workspace(FlashPiecesWorkspaceBytes(args, of.arrays.work, to)));
   }
   HoldAll(cuda, of, q, layer, partials);
   if (flash) {
-    cuda.Enqueue("AttendPieces", &LaunchFlashPieces, args, of.arrays.pieces, table.pieces(), to,
-                 static_cast<std::byte*>(workspace));
+    cuda.Enqueue("AttendPieces", &LaunchFlashPieces, args, of.arrays.work, to, static_cast<std::byte*>(workspace));
   } else {
-    cuda.Enqueue("AttendPieces", &LaunchPlainPieces, args, of.arrays.pieces, table.pieces(), to);
+    cuda.Enqueue("AttendPieces", &LaunchPlainPieces, args, of.arrays.work, to);
   }
   return absl::OkStatus();
 }

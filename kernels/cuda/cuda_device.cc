@@ -77,6 +77,10 @@ Event CudaDevice::Record(Stream& stream) {
   return CudaStreamOf(stream).Record();
 }
 
+std::shared_ptr<const TimeMark> CudaDevice::MarkTime(Stream& stream) {
+  return CudaStreamOf(stream).MarkTime();
+}
+
 void CudaDevice::WaitFor(Stream& stream, const Event& event) {
   CudaStreamOf(stream).WaitFor(event);
 }
@@ -119,6 +123,7 @@ absl::StatusOr<std::shared_ptr<Device>> NewCudaDevice(const CudaDeviceOptions& o
   RUNAHEAD_ASSIGN_OR_RETURN(context->wait_value, FindWaitValue());
   RUNAHEAD_ASSIGN_OR_RETURN(context->memory, CudaMemory::Create(options.ordinal, options.memory_budget));
   RUNAHEAD_ASSIGN_OR_RETURN(context->flags, CudaFlags::Create(*context->memory));
+  context->clock = std::make_shared<CudaClock>(options.ordinal);
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<GemmPlanner> planner, NewGemmPlanner());
   return std::make_shared<CudaDevice>(std::move(context), options.compute_dtype, std::move(planner));
 }

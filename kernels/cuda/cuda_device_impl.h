@@ -29,6 +29,7 @@ class CudaDevice final : public Device {
   // Enough rows to fill a large GPU; 22,016 columns of 4,096 rows (Llama-7B's gate and up) are 180 MB in bf16.
   int64_t gemm_rows() const override { return 4096; }
   absl::Status CheckHeadDim(int64_t head_dim) const override { return runahead::CheckHeadDim(limits(), head_dim); }
+  std::string SlowHeads(int64_t head_dim) const override;
 
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind kind) override;
   std::unique_ptr<Stream> NewStream(std::string_view name) override;
@@ -36,9 +37,11 @@ class CudaDevice final : public Device {
   absl::StatusOr<std::shared_ptr<const Weights>> WeightsAt(const Weights& streamed, const BufferRef& slot) override;
 
   Event Record(Stream& stream) override;
+  std::shared_ptr<const TimeMark> MarkTime(Stream& stream) override;
   void WaitFor(Stream& stream, const Event& event) override;
   void Call(Stream& stream, std::function<void()> function) override;
   absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) override;
+  absl::Status CopyAll(Stream& stream, std::vector<CopyPart> parts) override;
   void BeginStep(Stream& stream) override;
   void EndStep(Stream& stream) override;
 
@@ -71,7 +74,7 @@ class CudaDevice final : public Device {
   absl::Status SoftCap(Stream& stream, const MutTensor& x, float cap) override;
   absl::Status GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
                           const MutTensor& out) override;
-  absl::Status ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
+  absl::Status ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<RowMove> rows,
                             const MutTensor& out) override;
   absl::Status QuantizeKv(Stream& stream, const ConstTensor& rows, const KvQuant& quant, const BufferRef& out) override;
   absl::Status DequantizeKv(Stream& stream, const ConstBufferRef& from, const KvQuant& quant,

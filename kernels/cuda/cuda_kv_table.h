@@ -17,7 +17,7 @@ struct CudaKvArrays {
   const int64_t* own_rows = nullptr;   // of each query row
   const AttentionItem* items = nullptr;
   const PieceRange* ranges = nullptr;
-  const AttentionPiece* pieces = nullptr;  // KvTable::pieces()
+  AttentionWork work;
   const int64_t* pages = nullptr;
 };
 

@@ -56,6 +56,20 @@ absl::Status CudaDevice::Copy(Stream& stream, const ConstBufferRef& from, const 
   return absl::OkStatus();
 }
 
+absl::Status CudaDevice::CopyAll(Stream& stream, std::vector<CopyPart> parts) {
+  for (const CopyPart& part : parts) RUNAHEAD_RETURN_IF_ERROR(CheckCopy(part.from, part.to));
+  CudaStream& cuda = CudaStreamOf(stream);
+  CudaCopies copies;
+  for (const CopyPart& part : parts) {
+    if (part.from.size == 0) continue;
+    cuda.Hold(part.from.buffer);
+    cuda.Hold(part.to.buffer);
+    copies.Add(part.from.data(), part.to.data(), part.from.size);
+  }
+  cuda.EnqueueCopies(copies);
+  return absl::OkStatus();
+}
+
 absl::Status CudaDevice::Embed(Stream& stream, const Weights& table, std::vector<int32_t> ids, bool accumulate,
                                const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckEmbed(table, ids, out));
@@ -110,7 +124,8 @@ absl::Status CudaDevice::Linear(Stream& stream, const ConstTensor& x, std::share
                         .accumulate = options.accumulate,
                         .bias = bias,
                         .activation = options.activation,
-                        .batch_invariant = options.batch_invariant};
+                        .batch_invariant = options.batch_invariant,
+                        .in_blocks = !options.blocks.empty()};
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<const GemmPlan> plan, gemm_plans_.Find(shape));
   GemmOperands operands{x.ref.data(), rows, bias ? options.bias.row<float>(0) : nullptr, out.ref.data()};
   RUNAHEAD_ASSIGN_OR_RETURN(operands.workspace, cuda.Workspace(plan->workspace_bytes()));
@@ -203,7 +218,7 @@ absl::Status CudaDevice::GatherRows(Stream& stream, const ConstTensor& x, std::v
 }
 
 // The numbers of the rows are read where the host wrote them: an upload would wait for copies, too.
-absl::Status CudaDevice::ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
+absl::Status CudaDevice::ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<RowMove> rows,
                                       const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckExchangeRows(x, rows, out));
   if (rows.empty()) return absl::OkStatus();
@@ -212,7 +227,7 @@ absl::Status CudaDevice::ExchangeRows(Stream& stream, const ConstTensor& x, std:
   const size_t at = params.Add(rows);
   RUNAHEAD_ASSIGN_OR_RETURN(const std::byte* const numbers, cuda.Share(params));
   Hold(cuda, {&x, &out});
-  cuda.Enqueue("ExchangeRows", &LaunchExchangeRows, MatrixOf(x), ArrayAt<int32_t>(numbers, at),
+  cuda.Enqueue("ExchangeRows", &LaunchExchangeRows, MatrixOf(x), ArrayAt<RowMove>(numbers, at),
                static_cast<int64_t>(rows.size()), MatrixOf(out));
   return absl::OkStatus();
 }

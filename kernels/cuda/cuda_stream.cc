@@ -8,6 +8,7 @@
 
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/kernels.h"
 
 namespace runahead {
 namespace {
@@ -100,6 +101,14 @@ Event CudaStream::Record() {
   return source.event();
 }
 
+std::shared_ptr<const TimeMark> CudaStream::MarkTime() {
+  Flush();
+  auto mark = std::make_shared<CudaTimeMark>(context_->ordinal, context_->clock->Moment());
+  UseGpu(context_->ordinal);
+  CudaMust(cudaEventRecord(mark->get(), stream_), "recording an event");
+  return mark;
+}
+
 void CudaStream::WaitFor(const Event& event) {
   if (event.fired()) return;
   Flush();
@@ -138,18 +147,28 @@ void CudaStream::EnqueueLaunch(CudaLaunch launch) {
     step_launches_.push_back(std::move(launch));
     return;
   }
+  FetchPending();
   UseGpu(context_->ordinal);
   CudaMust(launch.run(), launch.name);
+  if (held_.size() >= kMostHeld) Push({std::make_shared<CudaMark>(context_->ordinal), std::nullopt, {}});
+}
+
+void CudaStream::EnqueueCopies(const CudaCopies& copies) {
+  if (copies.empty()) return;
+  Flush();
+  UseGpu(context_->ordinal);
+  CudaMust(copies.Run(stream_), "copying");
   if (held_.size() >= kMostHeld) Push({std::make_shared<CudaMark>(context_->ordinal), std::nullopt, {}});
 }
 
 absl::StatusOr<CudaStream::Uploaded> CudaStream::Upload(const CudaParams& params) {
   const size_t size = params.bytes().size();
   if (!in_step_) {
-    UseGpu(context_->ordinal);
     RUNAHEAD_ASSIGN_OR_RETURN(CudaParamRing::Piece piece, ring_.Take(size));
     std::memcpy(piece.host, params.bytes().data(), size);
-    CudaMust(cudaMemcpyAsync(piece.device, piece.host, size, cudaMemcpyDefault, stream_), "copying arrays");
+    if (pending_bytes_ > 0 && !FollowsPending(piece)) FetchPending();
+    if (pending_bytes_ == 0) pending_from_ = piece.host, pending_to_ = piece.device;
+    pending_bytes_ = static_cast<size_t>(piece.host - pending_from_) + size;
     Hold(piece.owner);
     return Uploaded{piece.device, std::move(piece.owner)};
   }
@@ -189,6 +208,7 @@ absl::StatusOr<void*> CudaStream::Workspace(size_t bytes) {
 
 void CudaStream::BeginStep() {
   RUNAHEAD_CHECK(!in_step_);
+  FetchPending();
   in_step_ = true;
   staged_ = flushed_ = 0;
   staging_ = {};
@@ -200,8 +220,20 @@ void CudaStream::EndStep() {
   in_step_ = false;
 }
 
+// In the same chunk of the ring, behind it.
+bool CudaStream::FollowsPending(const CudaParamRing::Piece& piece) const {
+  return piece.host >= pending_from_ && piece.host - pending_from_ == piece.device - pending_to_;
+}
+
+void CudaStream::FetchPending() {
+  if (pending_bytes_ == 0) return;
+  UseGpu(context_->ordinal);
+  CudaMust(LaunchFetch(pending_from_, pending_to_, std::exchange(pending_bytes_, 0), stream_), "fetching arrays");
+}
+
 // The arrays first, then what reads them. Nothing where no step collects.
 void CudaStream::Flush() {
+  FetchPending();
   if (step_launches_.empty()) return;
   CopyStaged();
   UseGpu(context_->ordinal);

@@ -15,6 +15,8 @@
 #include "absl/status/statusor.h"
 #include "kernels/base/device.h"
 #include "kernels/base/mutex.h"
+#include "kernels/cuda/cuda_clock.h"
+#include "kernels/cuda/cuda_copies.h"
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/cuda_params.h"
 #include "kernels/cuda/op_key.h"
@@ -30,6 +32,7 @@ struct CudaContext {
   int ordinal = 0;
   std::shared_ptr<CudaMemory> memory;
   std::shared_ptr<CudaFlags> flags;
+  std::shared_ptr<CudaClock> clock;
   StreamWaitValue wait_value = nullptr;
 };
 
@@ -41,6 +44,7 @@ class CudaStream final : public Stream {
   ~CudaStream() override;
 
   Event Record();
+  std::shared_ptr<const TimeMark> MarkTime();
   void WaitFor(const Event& event);
   void Call(std::function<void()> function);
 
@@ -50,8 +54,9 @@ class CudaStream final : public Stream {
     const std::byte* data = nullptr;     // on the GPU
     std::shared_ptr<const void> memory;  // to be held by what reads it, but for what is enqueued right behind
   };
-  // Copies the arrays to the GPU, in stream order. What is enqueued in this step, or where there is none any time
-  // later, finds them there.
+  // Brings the arrays to the GPU, in stream order: a kernel fetches them, for a copy would wait for all that are on
+  // their way. Those of calls that follow each other are one launch. What is enqueued in this step, or where there is
+  // none any time later, finds them there.
   absl::StatusOr<Uploaded> Upload(const CudaParams& params);
   // Where a copy of the arrays lies in pinned memory of the host, for kernels enqueued right behind that read it there.
   absl::StatusOr<const std::byte*> Share(const CudaParams& params);
@@ -63,6 +68,8 @@ class CudaStream final : public Stream {
     if (in_step_) bound.AppendKey(step_key_);
     EnqueueLaunch({name, bound});
   }
+  // Not with the others of the step: what of that was enqueued before goes first.
+  void EnqueueCopies(const CudaCopies& copies);
   // Memory for one launch at a time, contents undefined.
   absl::StatusOr<void*> Workspace(size_t bytes);
 
@@ -70,11 +77,15 @@ class CudaStream final : public Stream {
   void BeginStep();
   void EndStep();
 
+  bool in_step() const { return in_step_; }
+
   cudaStream_t get() const { return stream_; }
 
  private:
   struct Mark;
   void EnqueueLaunch(CudaLaunch launch);
+  bool FollowsPending(const CudaParamRing::Piece& piece) const;
+  void FetchPending();
   void Flush();
   void CopyStaged();
   void Watch();
@@ -86,6 +97,11 @@ class CudaStream final : public Stream {
   CudaParamRing step_ring_;                        // what passes to step_params_, or stays in host memory
   std::vector<std::shared_ptr<const void>> held_;  // since the last mark
   BufferRef workspace_;
+
+  // Uploads outside of steps that are not enqueued yet: bytes beside each other.
+  const std::byte* pending_from_ = nullptr;
+  std::byte* pending_to_ = nullptr;
+  size_t pending_bytes_ = 0;
 
   bool in_step_ = false;
   StepGraphs graphs_;

@@ -48,11 +48,11 @@ cudaError_t LaunchFlashPrefill(const FlashPrefillArgs& args, cudaStream_t stream
   return cudaSuccess;
 }
 
-cudaError_t LaunchFlashPieces(const AttentionArgs& args, const AttentionPiece* pieces, int64_t piece_count,
-                              const CudaMatrix& partials, std::byte* workspace, cudaStream_t stream) {
+cudaError_t LaunchFlashPieces(const AttentionArgs& args, const AttentionWork& work, const CudaMatrix& partials,
+                              std::byte* workspace, cudaStream_t stream) {
   if (!FlashPiecesTake(args) || !IsFlashAligned(workspace)) return cudaErrorInvalidValue;
-  if (piece_count == 0) return cudaSuccess;
-  return LaunchDecodePieces({args, pieces, piece_count, partials, reinterpret_cast<float*>(workspace)}, stream);
+  if (work.count == 0) return cudaSuccess;
+  return LaunchDecodePieces({args, work, partials, reinterpret_cast<float*>(workspace)}, stream);
 }
 
 }  // namespace runahead

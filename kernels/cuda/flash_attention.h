@@ -99,10 +99,14 @@ inline bool FlashPiecesTake(const AttentionArgs& args) {
 }
 
 // Device memory that a launch needs besides. The kernels write outputs by two floats, which rows of an odd number of
-// floats do not allow: those pass through here.
-inline size_t FlashPiecesWorkspaceBytes(const AttentionArgs& args, int64_t piece_count, const CudaMatrix& partials) {
+// floats do not allow: those pass through here. So do outputs and logarithms of several queries, which the kernels
+// write one behind the other.
+inline size_t FlashPiecesWorkspaceBytes(const AttentionArgs& args, const AttentionWork& work,
+                                        const CudaMatrix& partials) {
+  const int64_t heads = work.count * work.most_queries * args.heads;
+  if (work.most_queries > 1) return static_cast<size_t>(heads * (args.head_dim + 1)) * sizeof(float);
   const bool direct = reinterpret_cast<uintptr_t>(partials.data) % 8 == 0 && partials.stride % 2 == 0;
-  return direct ? 0 : static_cast<size_t>(piece_count * args.heads * args.head_dim) * sizeof(float);
+  return direct ? 0 : static_cast<size_t>(heads * args.head_dim) * sizeof(float);
 }
 
 // As many launches as MostFlashQueries asks for. cudaErrorInvalidValue for what FlashPrefillTakes refuses. Chooses
@@ -110,9 +114,10 @@ inline size_t FlashPiecesWorkspaceBytes(const AttentionArgs& args, int64_t piece
 cudaError_t LaunchFlashPrefill(const FlashPrefillArgs& args, cudaStream_t stream);
 
 // LaunchPlainPieces of kernels.h on tensor cores. A piece is bitwise the same, whatever is beside it in the batch and
-// wherever it lies. The count and page_tokens are part of the launch; what the arrays hold is not: a recorded launch
-// reads what they hold when it runs. cudaErrorInvalidValue for what FlashPiecesTake refuses.
-cudaError_t LaunchFlashPieces(const AttentionArgs& args, const AttentionPiece* pieces, int64_t piece_count,
-                              const CudaMatrix& partials, std::byte* workspace, cudaStream_t stream);
+// in its run, and wherever it lies. The work's count and most_queries and page_tokens are part of the launch; what the
+// arrays hold is not: a recorded launch reads what they hold when it runs. cudaErrorInvalidValue for what
+// FlashPiecesTake refuses.
+cudaError_t LaunchFlashPieces(const AttentionArgs& args, const AttentionWork& work, const CudaMatrix& partials,
+                              std::byte* workspace, cudaStream_t stream);
 
 }  // namespace runahead

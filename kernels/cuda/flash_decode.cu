@@ -1,6 +1,6 @@
-// Pieces of KV for one query: each by FlashInfer's prefill kernel, of which a block works on one query at
-// least. On tensor cores, whose 16 rows the query heads that share a KV head fill as far as they go: reading KV is what
-// takes the time, and any number of heads may share.
+// Pieces of KV for decode: each by FlashInfer's prefill kernel, of which a block works on one query at
+// least. On tensor cores, whose 16 rows the query heads that share a KV head fill as far as they go, those of all
+// queries that see the same rows of KV: reading KV is what takes the time, and any number of heads may share.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -49,8 +49,9 @@ struct DecodeParams {
   int64_t *request_indices, *qo_tile_indices, *kv_tile_indices, *q_indptr, *o_indptr, *kv_chunk_size_ptr;
   bool* block_valid_mask;
   bool partition_kv;
+  uint32_t queries;
 
-  __host__ __device__ uint32_t get_qo_len(uint32_t) const { return 1; }
+  __host__ __device__ uint32_t get_qo_len(uint32_t) const { return queries; }
   __host__ __device__ uint32_t get_kv_len(uint32_t request) const { return paged_kv.get_length(request); }
 };
 
@@ -67,20 +68,24 @@ using DecodeTraits =
 template <typename T>
 struct DecodeLaunch {
   DecodeParams<T> params;  // without the arrays
-  const AttentionPiece* pieces;
+  AttentionWork work;
   int64_t window;
   Rows<float> partials;
   float* workspace;
   uint32_t heads, kv_heads;
-  uint32_t q_tiles;  // 16 rows each, of the heads that share a KV head
+  uint32_t q_tiles;  // 16 rows each, of the heads that share a KV head and of the queries of a run
 };
 
-// The heads [first, end) whose query a block has.
-struct BlockHeads {
-  uint32_t first, end;
-
-  __device__ BlockHeads(uint32_t group, uint32_t kv_head, uint32_t q_tile)
-      : first(kv_head * group + q_tile * kTileQ), end(min(kv_head * group + group, first + kTileQ)) {}
+// What a block works on at a time: a tile of the queries from one of a run on, over the run's rows of KV.
+struct QueryTile {
+  uint32_t index;  // of the run
+  uint32_t query;  // the first one's place in it
+  int32_t number;  // of the first query's piece, and `step` from each query's to the next one's
+  int32_t step;
+  uint32_t queries;
+  uint32_t kv_head;
+  uint32_t tile;
+  int64_t hidden;  // from the first positions of the piece, where there is one query
 };
 
 __device__ uint32_t ThreadOfBlock() {
@@ -90,15 +95,16 @@ __device__ uint32_t ThreadOfBlock() {
 // Of a piece that begins `hidden` positions before what the query sees. The kernel itself begins there: it counts what
 // lies before the query's own position, here the last one.
 template <typename T>
-__device__ DecodeParams<T> ParamsOf(const DecodeLaunch<T>& launch, const AttentionPiece& piece, int64_t hidden,
-                                    uint32_t q_tile, PieceArrays& arrays) {
+__device__ DecodeParams<T> ParamsOf(const DecodeLaunch<T>& launch, const AttentionPiece& piece, const QueryTile& of,
+                                    PieceArrays& arrays) {
   DecodeParams<T> params = launch.params;
-  params.window_left = hidden == 0 ? -1 : static_cast<int32_t>(piece.tokens - hidden - 1);
+  params.queries = of.queries;
+  params.window_left = of.hidden == 0 ? -1 : static_cast<int32_t>(piece.tokens - of.hidden - 1);
   const uint32_t page_tokens = params.paged_kv.page_size;
   if (ThreadOfBlock() == 0) {
     const uint32_t pages = (piece.tokens + page_tokens - 1) / page_tokens;
     arrays.zero[0] = 0;
-    arrays.q_tile[0] = q_tile;
+    arrays.q_tile[0] = of.tile;
     arrays.query_row[0] = piece.query_row;
     arrays.page_ends[0] = 0;
     arrays.page_ends[1] = pages;
@@ -116,39 +122,74 @@ __device__ DecodeParams<T> ParamsOf(const DecodeLaunch<T>& launch, const Attenti
   return params;
 }
 
+// The rows of a tile are [first, end) of [queries][group]: a row's result is the same in whichever tile it lies.
+template <typename Traits, typename T>
+__device__ void AttendQueries(const DecodeLaunch<T>& launch, const QueryTile& of,
+                              typename Traits::SharedStorage& storage, PieceArrays& arrays) {
+  constexpr uint32_t kHeadDim = Traits::HEAD_DIM_VO;
+  const AttentionPiece piece = launch.work.pieces[of.number];
+  const uint32_t group = launch.heads / launch.kv_heads, first = of.tile * kTileQ,
+                 end = min(of.queries * group, first + kTileQ);
+  const auto partial_of = [&](uint32_t row) { return launch.partials.at(of.number + row / group * of.step); };
+  const auto head_of = [&](uint32_t row) { return of.kv_head * group + row % group; };
+  if (of.hidden >= piece.tokens) {  // its logarithm is that of nothing; FlashInfer's own infinity is a finite number
+    const uint32_t row = first + ThreadOfBlock();
+    if (row < end) partial_of(row)[launch.heads * kHeadDim + head_of(row)] = -INFINITY;
+    return;
+  }
+  DecodeParams<T> params = ParamsOf(launch, piece, of, arrays);
+  float* const partial = launch.partials.at(of.number);
+  const bool single = of.queries == 1, direct = single && reinterpret_cast<uintptr_t>(partial) % sizeof(float2) == 0;
+  const int64_t heads = launch.work.most_queries * launch.heads;  // that a run has room for
+  params.o = direct ? partial : launch.workspace + (of.index * heads + of.query * launch.heads) * kHeadDim;
+  params.lse = single ? partial + launch.heads * kHeadDim
+                      : launch.workspace + launch.work.count * heads * kHeadDim + of.index * heads;
+  flashinfer::BatchPrefillWithPagedKVCacheDevice<Traits>(params, storage, threadIdx, /*bx=*/0, of.kv_head,
+                                                         launch.kv_heads);
+  if (direct) return;
+  __syncthreads();
+  for (uint32_t i = first * kHeadDim + ThreadOfBlock(); i < end * kHeadDim; i += Traits::NUM_THREADS) {
+    const uint32_t row = i / kHeadDim, head = head_of(row), d = i % kHeadDim;
+    partial_of(row)[head * kHeadDim + d] = params.o[(row / group * launch.heads + head) * kHeadDim + d];
+  }
+  if (single) return;
+  if (const uint32_t row = first + ThreadOfBlock(); row < end) {
+    partial_of(row)[launch.heads * kHeadDim + head_of(row)] = params.lse[row / group * launch.heads + head_of(row)];
+  }
+}
+
 template <typename Traits, typename T>
 __global__ __launch_bounds__(Traits::NUM_THREADS) void DecodePieces(const __grid_constant__ DecodeLaunch<T> launch) {
   extern __shared__ __align__(128) uint8_t decode_storage[];
   __shared__ PieceArrays arrays;
+  auto& storage = reinterpret_cast<typename Traits::SharedStorage&>(decode_storage);
 
   // KV heads of a piece, whose rows lie side by side, run side by side.
   const uint32_t kv_head = blockIdx.x % launch.kv_heads;
   const uint32_t q_tile = blockIdx.x / launch.kv_heads % launch.q_tiles;
   const uint32_t index = blockIdx.x / launch.kv_heads / launch.q_tiles;
-  const AttentionPiece piece = launch.pieces[index];
+  const PieceRun run = launch.work.runs[index];
+  if (run.first < 0) return;
+  const AttentionPiece piece = launch.work.pieces[run.first];
   if (piece.tokens == 0) return;
-  constexpr uint32_t kHeadDim = Traits::HEAD_DIM_VO;
-  const BlockHeads heads(launch.heads / launch.kv_heads, kv_head, q_tile);
-  float* const row = launch.partials.at(index);
-  float* const logs = row + launch.heads * kHeadDim;
-  const int64_t hidden = launch.window > 0 && launch.window < piece.left ? piece.left - launch.window : 0;
-  if (hidden >= piece.tokens) {
-    const uint32_t head = heads.first + ThreadOfBlock();
-    if (head < heads.end) logs[head] = -flashinfer::math::inf;
-    return;
+  const auto queries = static_cast<uint32_t>(run.count), group = launch.heads / launch.kv_heads;
+  const auto hidden_from = [&](uint32_t query) -> int64_t {
+    const int64_t left = piece.left + query;
+    return launch.window > 0 && launch.window < left ? left - launch.window : 0;
+  };
+  if (queries > 1 && hidden_from(queries - 1) == 0) {
+    if (q_tile * kTileQ >= queries * group) return;
+    return AttendQueries<Traits, T>(launch, {index, 0, run.first, run.step, queries, kv_head, q_tile, 0}, storage,
+                                    arrays);
   }
-
-  DecodeParams<T> params = ParamsOf(launch, piece, hidden, q_tile, arrays);
-  const bool direct = reinterpret_cast<uintptr_t>(row) % sizeof(float2) == 0;
-  params.o = direct ? row : launch.workspace + static_cast<int64_t>(index) * launch.heads * kHeadDim;
-  params.lse = logs;
-  auto& storage = reinterpret_cast<typename Traits::SharedStorage&>(decode_storage);
-  flashinfer::BatchPrefillWithPagedKVCacheDevice<Traits>(params, storage, threadIdx, /*bx=*/0, kv_head,
-                                                         launch.kv_heads);
-  if (direct) return;
-  __syncthreads();
-  for (uint32_t i = heads.first * kHeadDim + ThreadOfBlock(); i < heads.end * kHeadDim; i += Traits::NUM_THREADS) {
-    row[i] = params.o[i];
+  // One query, or several that see the piece from different positions on: each by itself.
+  const uint32_t tiles = (group + kTileQ - 1) / kTileQ;  // of a query
+  for (uint32_t i = q_tile; i < queries * tiles; i += launch.q_tiles) {
+    const uint32_t query = i / tiles;
+    const auto number = run.first + static_cast<int32_t>(query) * run.step;
+    AttendQueries<Traits, T>(launch, {index, query, number, 0, 1, kv_head, i % tiles, hidden_from(query)}, storage,
+                             arrays);
+    __syncthreads();  // before the next one writes to shared memory and the workspace
   }
 }
 
@@ -157,14 +198,15 @@ DecodeLaunch<T> DecodeLaunchOf(const FlashPiecesArgs& of) {
   const AttentionArgs& args = of.attention;
   const auto heads = static_cast<uint32_t>(args.heads), kv_heads = static_cast<uint32_t>(args.kv_heads);
   const auto head_dim = static_cast<uint32_t>(args.head_dim);
-  DecodeLaunch<T> launch = {.params = {},
-                            .pieces = of.pieces,
-                            .window = args.window,
-                            .partials = Rows<float>(of.partials),
-                            .workspace = of.workspace,
-                            .heads = heads,
-                            .kv_heads = kv_heads,
-                            .q_tiles = (heads / kv_heads + kTileQ - 1) / kTileQ};
+  DecodeLaunch<T> launch = {
+      .params = {},
+      .work = of.work,
+      .window = args.window,
+      .partials = Rows<float>(of.partials),
+      .workspace = of.workspace,
+      .heads = heads,
+      .kv_heads = kv_heads,
+      .q_tiles = static_cast<uint32_t>((of.work.most_queries * (heads / kv_heads) + kTileQ - 1) / kTileQ)};
 
   DecodeParams<T>& params = launch.params;
   params.q = static_cast<T*>(args.q.data);
@@ -195,7 +237,7 @@ cudaError_t LaunchDecodePieces(const FlashPiecesArgs& args, cudaStream_t stream)
     using Traits = DecodeTraits<T, kHeadDim>;
     static_assert(!Traits::IsInvalid());
     const DecodeLaunch<T> launch = DecodeLaunchOf<T>(args);
-    const dim3 grid(static_cast<unsigned>(args.piece_count * launch.q_tiles * launch.kv_heads));
+    const dim3 grid(static_cast<unsigned>(args.work.count * launch.q_tiles * launch.kv_heads));
     const dim3 block(32, Traits::NUM_WARPS_Q, Traits::NUM_WARPS_KV);
     return LaunchWithSharedMemory<&DecodePieces<Traits, T>>(grid, block, sizeof(typename Traits::SharedStorage), stream,
                                                             launch);

@@ -22,10 +22,11 @@ cudaError_t LaunchPrefillHopperF16Dim128(const FlashPrefillArgs& args, cudaStrea
 
 struct FlashPiecesArgs {
   AttentionArgs attention;
-  const AttentionPiece* pieces = nullptr;
-  int64_t piece_count = 0;
+  AttentionWork work;
   CudaMatrix partials;
-  float* workspace = nullptr;  // [piece_count][heads][head_dim], for outputs of rows that are not aligned to 8 bytes
+  // [work.count][work.most_queries][heads][head_dim], for outputs that are not written to their places; where a run may
+  // have several queries, behind all of them [work.count][work.most_queries][heads] for logarithms.
+  float* workspace = nullptr;
 };
 cudaError_t LaunchDecodePieces(const FlashPiecesArgs& args, cudaStream_t stream);
 

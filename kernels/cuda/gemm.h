@@ -33,12 +33,13 @@ struct GemmShape {
   bool bias = false;  // f32
   std::optional<Activation> activation = {};
   bool batch_invariant = false;
+  bool in_blocks = false;  // LinearOptions::blocks: one kernel for every m, too, but chosen for many rows
 
   friend bool operator==(const GemmShape&, const GemmShape&) = default;
   template <typename H>
   friend H AbslHashValue(H h, const GemmShape& s) {
     return H::combine(std::move(h), s.m, s.n, s.k, s.w_rows, s.w_alignment, s.dtype, s.out_dtype, s.x_stride,
-                      s.out_stride, s.alignment, s.accumulate, s.bias, s.activation, s.batch_invariant);
+                      s.out_stride, s.alignment, s.accumulate, s.bias, s.activation, s.batch_invariant, s.in_blocks);
   }
 };
 
@@ -73,8 +74,8 @@ class GemmPlan {
 class GemmPlanner {
  public:
   virtual ~GemmPlanner() = default;
-  // Under batch_invariant a row of out is bitwise the same for every m: the planner may choose by n, k and dtypes only,
-  // and takes nothing that splits K. INTERNAL when nothing computes this shape.
+  // Under batch_invariant, and in_blocks, a row of out is bitwise the same for every m: the planner may choose by n, k
+  // and dtypes only, and takes nothing that splits K. INTERNAL when nothing computes this shape.
   virtual absl::StatusOr<std::shared_ptr<const GemmPlan>> Plan(const GemmShape& shape) = 0;
 };
 

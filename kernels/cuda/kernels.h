@@ -36,7 +36,7 @@ cudaError_t LaunchRmsNorm(const CudaMatrix& x, const float* weight, float eps, c
 // Each head (every head_dim columns) of each row in place: as LaunchRmsNorm does a row.  x: f32; weight: [head_dim].
 cudaError_t LaunchHeadNorm(const CudaMatrix& x, int head_dim, const float* weight, float eps, cudaStream_t stream);
 
-// Rotates the first table.cols (even) elements of each head of x (f32) in place, row t by table's row positions[t]
+// Rotates the first table.cols (even) elements of each head of x in place, row t by table's row positions[t]
 // (f32: cosines, then sines). Pairs are (i, i + table.cols/2), or interleaved (2i, 2i + 1).
 cudaError_t LaunchRope(const CudaMatrix& x, int head_dim, const CudaMatrix& table, bool interleaved,
                        const int32_t* positions, cudaStream_t stream);
@@ -81,10 +81,10 @@ struct AttentionArgs {
 // Device::Attention of items[0..item_count); `most_queries`: of any item. out: [t, heads*head_dim].
 cudaError_t LaunchPlainAttention(const AttentionArgs& args, const AttentionItem* items, int item_count,
                                  int64_t most_queries, const CudaMatrix& out, cudaStream_t stream);
-// Device::AttendPieces: row p of partials (f32 [heads][head_dim], then [heads] logarithms) from pieces[p], p <
-// piece_count.
-cudaError_t LaunchPlainPieces(const AttentionArgs& args, const AttentionPiece* pieces, int64_t piece_count,
-                              const CudaMatrix& partials, cudaStream_t stream);
+// Device::AttendPieces: row p of partials (f32 [heads][head_dim], then [heads] logarithms) from piece p, of those in
+// the work's runs.
+cudaError_t LaunchPlainPieces(const AttentionArgs& args, const AttentionWork& work, const CudaMatrix& partials,
+                              cudaStream_t stream);
 // Device::MergePieces: out[t], [heads*head_dim], from the partials of ranges[t], in their order.
 cudaError_t LaunchMergePieces(const CudaMatrix& partials, const PieceRange* ranges, int heads, const CudaMatrix& out,
                               cudaStream_t stream);
@@ -109,9 +109,14 @@ cudaError_t LaunchSoftCap(const CudaMatrix& x, float cap, cudaStream_t stream);
 // memory apart.
 cudaError_t LaunchGatherRows(const CudaMatrix& x, const int32_t* rows, const CudaMatrix& out, cudaStream_t stream);
 
-// out[rows[i]] = x[rows[i]] for i in [0, count). rows, x and out: in device memory, or in pinned memory of the host.
-cudaError_t LaunchExchangeRows(const CudaMatrix& x, const int32_t* rows, int64_t count, const CudaMatrix& out,
+// out[rows[i].to] = x[rows[i].from] for i in [0, count). rows, x and out: in device memory, or in pinned memory of the
+// host.
+cudaError_t LaunchExchangeRows(const CudaMatrix& x, const RowMove* rows, int64_t count, const CudaMatrix& out,
                                cudaStream_t stream);
+
+// Brings `bytes` bytes of pinned memory to device memory, both aligned to 16 bytes, by loads of a kernel: it waits for
+// no copies. For some KB; the last 16 bytes are written as a whole.
+cudaError_t LaunchFetch(const std::byte* from, std::byte* to, size_t bytes, cudaStream_t stream);
 
 // To and from the form of op_params.h, [rows] of KvQuantRowBytes(cols, quant) bytes at a multiple of 4. cols is a
 // multiple of quant.group.

@@ -44,19 +44,48 @@ void AddPages(const KvLayout& layout, const KvSequence& sequence, KvPlan& plan) 
   }
 }
 
-// Those that the layout does not have keep their numbers.
+// The piece of a query that sees `length` positions which begins at `token`; without tokens where the layout lacks it.
+AttentionPiece PieceOf(const KvSequence& sequence, int64_t length, int64_t token, int64_t query_row, int64_t first_page,
+                       const KvPlan& plan) {
+  if (token < sequence.begin || token >= sequence.end) return {};
+  return {.first_page = static_cast<int32_t>(first_page + (token - sequence.begin) / plan.page_tokens),
+          .tokens = static_cast<int32_t>(std::min(PieceTokens(length), length - token)),
+          .left = static_cast<int32_t>(length - token),
+          .query_row = static_cast<int32_t>(query_row)};
+}
+
+// Pieces that the layout does not have keep their numbers. One that the query before sees as a whole, too, joins its
+// run, as long as the numbers of the run rise by equal steps.
 void AddPieces(const KvSequence& sequence, int64_t query_row, int64_t first_page, KvPlan& plan) {
-  const auto first = static_cast<int32_t>(plan.pieces.size());
-  const int64_t piece_tokens = PieceTokens(sequence.length);
-  for (int64_t token = 0; token < sequence.length; token += piece_tokens) {
-    AttentionPiece& piece = plan.pieces.emplace_back();
-    if (token < sequence.begin || token >= sequence.end) continue;
-    piece = {.first_page = static_cast<int32_t>(first_page + (token - sequence.begin) / plan.page_tokens),
-             .tokens = static_cast<int32_t>(std::min(piece_tokens, sequence.length - token)),
-             .left = static_cast<int32_t>(sequence.length - token),
-             .query_row = static_cast<int32_t>(query_row)};
+  std::vector<size_t> runs, runs_before;  // of the query's pieces, and of those of the query before, in plan.work
+  constexpr size_t kNone = static_cast<size_t>(-1);
+  for (int64_t i = 0; i < sequence.queries; ++i) {
+    const int64_t length = sequence.length - sequence.queries + 1 + i;
+    const auto first = static_cast<int32_t>(plan.pieces.size()), count = static_cast<int32_t>(PieceCount(length));
+    const int32_t step = i == 0 ? 0 : first - plan.ranges.back().first;
+    runs.assign(static_cast<size_t>(count), kNone);
+    for (int32_t p = 0; p < count; ++p) {
+      const AttentionPiece piece = PieceOf(sequence, length, p * PieceTokens(length), query_row + i, first_page, plan);
+      plan.pieces.push_back(piece);
+      if (piece.tokens == 0) continue;
+      const auto at = static_cast<size_t>(p);
+      if (at < runs_before.size() && runs_before[at] != kNone) {
+        const AttentionPiece& before = plan.pieces[first + p - step];
+        PieceRun& run = plan.work[runs_before[at]];
+        if (before.first_page == piece.first_page && before.tokens == piece.tokens &&
+            (run.count == 1 || run.step == step)) {
+          run.step = step;
+          plan.most_shared = std::max<int64_t>(plan.most_shared, ++run.count);
+          runs[at] = runs_before[at];
+          continue;
+        }
+      }
+      runs[at] = plan.work.size();
+      plan.work.push_back({.first = first + p, .count = 1, .step = 0});
+    }
+    plan.ranges.push_back({first, count});
+    runs_before.swap(runs);
   }
-  plan.ranges.push_back({first, static_cast<int32_t>(plan.pieces.size()) - first});
 }
 
 }  // namespace
@@ -67,21 +96,21 @@ int64_t FlashDecodePieceRoom(int64_t pieces) {
   return (pieces + step - 1) / step * step;
 }
 
-KvPlan PlanKv(const KvLayout& layout) {
+KvPlan PlanKv(const KvLayout& layout, bool repeats) {
   KvPlan plan;
   plan.page_tokens = static_cast<int32_t>(PageTokens(layout));
-  const bool single = std::all_of(layout.sequences.begin(), layout.sequences.end(),
-                                  [](const KvSequence& sequence) { return sequence.queries == 1; });
+  const bool has_pieces = layout.has_pieces();
   int64_t query_row = 0;
   for (const KvSequence& sequence : layout.sequences) {
     const auto first_page = static_cast<int64_t>(plan.pages.size());
     AddPages(layout, sequence, plan);
-    if (single) AddPieces(sequence, query_row, first_page, plan);
+    if (has_pieces) AddPieces(sequence, query_row, first_page, plan);
     plan.items.push_back({query_row, sequence.queries, sequence.length, first_page});
     plan.first_rows.push_back(FirstRow(layout, sequence));
     plan.most_queries = std::max(plan.most_queries, sequence.queries);
     query_row += sequence.queries;
   }
+  if (repeats) plan.work.resize(static_cast<size_t>(FlashDecodePieceRoom(static_cast<int64_t>(plan.work.size()))));
   plan.pieces.resize(static_cast<size_t>(FlashDecodePieceRoom(static_cast<int64_t>(plan.pieces.size()))));
   return plan;
 }

@@ -16,14 +16,17 @@ int64_t FlashDecodePieceRoom(int64_t pieces);
 struct KvPlan {
   std::vector<AttentionItem> items;    // of each sequence
   std::vector<int64_t> first_rows;     // of each sequence: where its KV begins, if it is consecutive rows; else -1
-  std::vector<PieceRange> ranges;      // of each sequence, if each has one query; else none
-  std::vector<AttentionPiece> pieces;  // as many as FlashDecodePieceRoom says, if each sequence has one query
+  std::vector<PieceRange> ranges;      // of each query row, where attention is by pieces; else none
+  std::vector<AttentionPiece> pieces;  // as many as FlashDecodePieceRoom says, where attention is by pieces
+  std::vector<PieceRun> work;          // AttentionWork::runs: of those with tokens, each in one, by their first
+  int64_t most_shared = 1;             // AttentionWork::most_queries
   std::vector<int64_t> pages;          // numbers of the kernels' pages, page_tokens rows each, behind the base
   int32_t page_tokens = 0;             // a power of two, at most kSmallestPiece: no page reaches over a cut
   int64_t most_queries = 0;            // of a sequence
 };
 
-// `layout` is checked.
-KvPlan PlanKv(const KvLayout& layout);
+// `layout` is checked. `repeats`: launches are recorded, and work, too, has as many runs as FlashDecodePieceRoom
+// says.
+KvPlan PlanKv(const KvLayout& layout, bool repeats = false);
 
 }  // namespace runahead

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <elf.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -34,6 +35,12 @@ int CallDriver(void* driver, const char* name, Params... params) {
   return function == nullptr ? -1 : function(params...);
 }
 
+// All kernels when the GPU starts, and none at its first launch: loading one waits until every stream has run what it
+// has, and a stream may wait for the thread that launches. Read by the driver when it starts; what the user says stays.
+void LoadKernelsAtStart() {
+  setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+}
+
 // A library that was copied in part would end the process with a signal when it is loaded.
 absl::Status CheckWhole(const std::string& file) {
   Elf64_Ehdr header = {};
@@ -52,6 +59,7 @@ absl::Status CheckWhole(const std::string& file) {
 }  // namespace
 
 absl::Status ProbeGpu() {
+  LoadKernelsAtStart();
   void* const driver = dlopen(kDriver, RTLD_NOW | RTLD_LOCAL);
   if (driver == nullptr) return absl::UnavailableError(absl::StrCat("no NVIDIA driver is here (", kDriver, ")"));
   if (const int code = CallDriver(driver, "cuInit", 0u); code != 0) {
@@ -72,6 +80,7 @@ absl::StatusOr<const CudaPlugin*> OpenCudaPlugin(const std::string& path) {
                                             " beside this binary, in ../lib or ../bin: it was built "
                                             "without CUDA (RUNAHEAD_CUDA=ON builds it, or says what is missing)"));
   }
+  LoadKernelsAtStart();
   if (absl::Status whole = CheckWhole(file); !whole.ok()) return whole;
   void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return absl::UnavailableError(dlerror());

@@ -10,7 +10,9 @@
 namespace runahead {
 
 // OK when this machine has a driver and a GPU that this process may use; else UNAVAILABLE says what is missing. Asks
-// the driver only, so that a machine without one does not pay for loading the plugin and CUDA's libraries.
+// the driver only, so that a machine without one does not pay for loading the plugin and CUDA's libraries. Like
+// OpenCudaPlugin it sets CUDA_MODULE_LOADING to EAGER where it is not set: call it before other threads read the
+// environment.
 absl::Status ProbeGpu();
 
 // The plugin of this build, opened once and never closed (CUDA cannot be unloaded). `path`: the file; empty: the one

@@ -17,8 +17,8 @@ struct RopeShape {
 };
 
 // A thread takes kPack pairs of one head: kPack elements and those `half` behind them, or 2 * kPack beside each other.
-template <bool kInterleaved>
-__global__ void RopeKernel(Rows<float> x, Rows<float> table, const int32_t* positions, RopeShape shape) {
+template <bool kInterleaved, typename T>
+__global__ void RopeKernel(Rows<T> x, Rows<float> table, const int32_t* positions, RopeShape shape) {
   const int64_t row = RowTiles::Row();
   if (row >= shape.rows) return;
   const int packs = (shape.half + kPack - 1) / kPack;
@@ -28,9 +28,9 @@ __global__ void RopeKernel(Rows<float> x, Rows<float> table, const int32_t* posi
     const int pair = kPack * static_cast<int>(pack % packs);
     const int count = shape.half - pair;
     const int first_count = kInterleaved ? 2 * count : count;
-    float* const head = x.at(row) + pack / packs * shape.head_dim;
-    float* const first = head + (kInterleaved ? 2 * pair : pair);
-    float* const second = kInterleaved ? first + kPack : first + shape.half;
+    T* const head = x.at(row) + pack / packs * shape.head_dim;
+    T* const first = head + (kInterleaved ? 2 * pair : pair);
+    T* const second = kInterleaved ? first + kPack : first + shape.half;
     const int second_count = kInterleaved ? first_count - kPack : count;
     float low[kPack], high[kPack], cosine[kPack], sine[kPack];
     LoadFloats<kPack>(first, first_count, shape.x_packed, low);
@@ -55,20 +55,23 @@ __global__ void RopeKernel(Rows<float> x, Rows<float> table, const int32_t* posi
 cudaError_t LaunchRope(const CudaMatrix& x, int head_dim, const CudaMatrix& table, bool interleaved,
                        const int32_t* positions, cudaStream_t stream) {
   if (x.rows == 0 || x.cols == 0) return cudaSuccess;
-  const Rows<float> from(x), angles(table);
-  const int half = static_cast<int>(table.cols / 2);
-  const bool halves_packed = half % kPack == 0;
-  const RopeShape shape = {
-      .rows = x.rows,
-      .heads = static_cast<int>(x.cols / head_dim),
-      .head_dim = head_dim,
-      .half = half,
-      .x_packed = from.IsPacked<kPack>() && head_dim % kPack == 0 && (interleaved || halves_packed),
-      .table_packed = angles.IsPacked<kPack>() && halves_packed,
-  };
-  const RowTiles tiles(x.rows, shape.heads * static_cast<int64_t>((half + kPack - 1) / kPack));
-  return Launch(interleaved ? RopeKernel<true> : RopeKernel<false>, tiles.grid, tiles.block, stream, from, angles,
-                positions, shape);
+  return ForDType(x.dtype, [&]<typename T>(T*) {
+    const Rows<T> from(x);
+    const Rows<float> angles(table);
+    const int half = static_cast<int>(table.cols / 2);
+    const bool halves_packed = half % kPack == 0;
+    const RopeShape shape = {
+        .rows = x.rows,
+        .heads = static_cast<int>(x.cols / head_dim),
+        .head_dim = head_dim,
+        .half = half,
+        .x_packed = from.template IsPacked<kPack>() && head_dim % kPack == 0 && (interleaved || halves_packed),
+        .table_packed = angles.IsPacked<kPack>() && halves_packed,
+    };
+    const RowTiles tiles(x.rows, shape.heads * static_cast<int64_t>((half + kPack - 1) / kPack));
+    return Launch(interleaved ? RopeKernel<true, T> : RopeKernel<false, T>, tiles.grid, tiles.block, stream, from,
+                  angles, positions, shape);
+  });
 }
 
 }  // namespace runahead

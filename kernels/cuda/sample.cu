@@ -23,13 +23,19 @@ constexpr float kMost = 3.402823466e38f;
 struct DrawRow {
   LogitRow raw;
   int cols;
-  const int32_t* counts;  // null: no penalties
+  const int32_t* counts;    // null: no penalties
+  const TokenCount* known;  // which are otherwise; the last one of an id counts
+  int known_count;
   float repetition;
   float presence;
   float frequency;
 
   __device__ float Penalised(float logit, int id) const {
-    const int count = counts == nullptr ? 0 : counts[id];
+    if (counts == nullptr) return logit;
+    int count = counts[id];
+    for (int i = 0; i < known_count; ++i) {
+      if (known[i].id == id) count = known[i].count;
+    }
     if (count == 0) return logit;
     logit = logit > 0.0f ? logit / repetition : logit * repetition;
     // The product is rounded by itself, as on the CPU.
@@ -256,14 +262,23 @@ __global__ void __launch_bounds__(kThreads)
                  Rows<int32_t> ids, Rows<float> values) {
   __shared__ LogitHistogram histogram;
   const int64_t at = blockIdx.x;
-  const SampleParams own = params[at];
+  const SampleParams& own = params[at];
   int32_t* const seen = own.counts_row < 0 ? nullptr : counts.at(own.counts_row);
-  if (seen != nullptr && own.last_id >= 0) {
-    if (threadIdx.x == 0) seen[own.last_id] = own.last_count;
+  // Blocks of other rows of the sequence may read these counts meanwhile: they know them by themselves.
+  if (seen != nullptr && own.kept > 0) {
+    const auto i = static_cast<int32_t>(threadIdx.x);
+    if (i < own.kept) seen[own.tokens[i].id] = own.tokens[i].count;
     __syncthreads();
   }
   const LogitRow raw = {logits.at(at), cols, packed};
-  const DrawRow row = {raw, cols, seen, own.repetition_penalty, own.presence_penalty, own.frequency_penalty};
+  const DrawRow row = {.raw = raw,
+                       .cols = cols,
+                       .counts = seen,
+                       .known = own.tokens + own.kept,
+                       .known_count = own.known - own.kept,
+                       .repetition = own.repetition_penalty,
+                       .presence = own.presence_penalty,
+                       .frequency = own.frequency_penalty};
   const Survey survey = SurveyOf(row);
   int id = survey.finite ? survey.likeliest : -1;
   if (survey.finite && own.temperature > 0.0f) id = Draw(histogram, row, survey, own);

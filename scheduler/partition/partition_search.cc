@@ -54,9 +54,10 @@ class Search {
   }
 
   // Other basins, coarsely, and all strides once more from the best of all.
-  absl::Status LookElsewhere(int64_t tokens, int width, int64_t first) {
+  absl::Status LookElsewhere(const std::vector<PartBounds>& seeds, int64_t tokens, int width, int64_t first) {
     const Scan scan = width == 2 ? Scan::kSides : Scan::kMoves;
     std::vector<PartBounds> starts = NarrowStarts(tokens, width);
+    starts.insert(starts.end(), seeds.begin(), seeds.end());
     for (PartBounds& start : ScatteredStarts(tokens, width, kScatteredPerWorker * width)) {
       starts.push_back(std::move(start));
     }
@@ -261,7 +262,7 @@ absl::StatusOr<SearchResult> SearchPartition(int64_t tokens, int width, const Se
   first = std::max(first, options.last_stride);
   Search search(objective, options);
   RUNAHEAD_RETURN_IF_ERROR(search.Run(starts, first));
-  if (options.thorough && width > 1) RUNAHEAD_RETURN_IF_ERROR(search.LookElsewhere(tokens, width, first));
+  if (options.thorough && width > 1) RUNAHEAD_RETURN_IF_ERROR(search.LookElsewhere(starts, tokens, width, first));
   return search.Result();
 }
 

@@ -30,35 +30,51 @@ struct Direction {
   int64_t layer = 0;
   std::vector<int> left;  // parts of this layer that have not begun
   Phase phase = Phase::kIdle;
+  bool look = true;      // whether what it may begin has changed since it was looked at
   int part = 0;          // that is under way
   double until_s = 0;    // end of kLatency, and of kBytes at the rate of now
   double bytes = 0;      // to go, in kBytes
   double rate = kNever;  // bytes a second
 };
 
+// One direction of a bus, and those that share it.
+struct Share {
+  double bytes_per_s = kNever;
+  std::vector<Direction*> links;
+};
+
 class Events {
  public:
   Events(const CostModel& model, const ChainWork& work)
-      : model_(model), work_(work), parts_(static_cast<size_t>(work.workers)), workers_(parts_) {
+      : model_(model),
+        work_(work),
+        parts_(static_cast<size_t>(work.workers)),
+        computing_(work.workers),
+        workers_(parts_) {
     whole_s_.assign(static_cast<size_t>(model.layers) * parts_ * parts_, kNever);
     finished_s_.assign(static_cast<size_t>(model.layers + 1) * parts_, kNever);
+    missing_.resize(static_cast<size_t>(model.layers) * parts_);
     run_.waiting_s.resize(parts_);
     for (int i = 0; i < work.workers; ++i) {
       finished_s_[i] = 0;
       workers_[i].until_s = work.times(0, i).qkv_s;
+      for (int64_t layer = 0; layer < model.layers; ++layer) Missing(layer, i) = Expected(layer, i);
     }
     for (int link = 0; link + 1 < work.workers; ++link) {
       AddDirection(link, link + 1, link, /*upstream=*/false);
       if (work.both_directions) AddDirection(link + 1, link, link, /*upstream=*/true);
     }
+    for (size_t bus = 0; bus < model.buses.size(); ++bus) {
+      for (const bool upstream : {false, true}) AddShare(static_cast<int>(bus), upstream);
+    }
   }
 
   RunOnBuses Run() {
-    const auto done = [](const Worker& worker) { return worker.phase == Worker::Phase::kDone; };
-    while (!std::all_of(workers_.begin(), workers_.end(), done)) {
+    while (computing_ > 0) {
       while (StepWorkers() || StepLinks()) {
       }
-      ShareBuses();
+      if (transfers_changed_) ShareBuses();
+      transfers_changed_ = false;
       const double next = NextEvent();
       if (next == kNever) break;  // all are done
       for (Direction& link : links_) {
@@ -75,6 +91,40 @@ class Events {
   double& Whole(int64_t layer, int at, int part) {
     return whole_s_[(static_cast<size_t>(layer) * parts_ + at) * parts_ + part];
   }
+  int& Missing(int64_t layer, int at) { return missing_[static_cast<size_t>(layer) * parts_ + at]; }
+
+  // Parts that a worker attends over in a layer, its own among them.
+  int Expected(int64_t layer, int at) const {
+    int expected = 1;
+    for (int part = 0; part < (work_.both_directions ? work_.workers : at); ++part) {
+      if (part != at && work_.bytes(layer, at, part) >= 0) ++expected;
+    }
+    return expected;
+  }
+
+  // Worker `at` has a part's K and V of a layer.
+  void Arrived(int64_t layer, int at, int part, double when_s) {
+    Whole(layer, at, part) = when_s;
+    --Missing(layer, at);
+    LookAgain(at);
+  }
+
+  // What worker `at` has or has finished may let the directions at it begin.
+  void LookAgain(int at) {
+    for (Direction& link : links_) link.look |= link.from == at || link.to == at;
+  }
+
+  // Those that can carry least take theirs first: so they are in this order.
+  void AddShare(int bus, bool upstream) {
+    Share share = {.bytes_per_s = model_.buses[bus].bytes_per_s, .links = {}};
+    if (share.bytes_per_s == kNever) return;
+    for (Direction& link : links_) {
+      if (link.bus == bus && (link.from > link.to) == upstream) share.links.push_back(&link);
+    }
+    std::stable_sort(share.links.begin(), share.links.end(),
+                     [](const Direction* a, const Direction* b) { return a->cost.bytes_per_s < b->cost.bytes_per_s; });
+    shares_.push_back(std::move(share));
+  }
 
   void AddDirection(int from, int to, int link, bool upstream) {
     Direction direction;
@@ -83,6 +133,7 @@ class Events {
     direction.cost = LinkOf(model_, link);
     direction.number = DirectionNumber(link, upstream);
     direction.bus = BusOf(model_, link);
+    direction.rate = direction.cost.bytes_per_s;
     links_.push_back(std::move(direction));
     BeginLayer(links_.back());
   }
@@ -98,26 +149,18 @@ class Events {
     }
   }
 
-  // All K and V that worker `i` attends over in its layer are there.
-  bool HasAll(int i, int64_t layer) {
-    for (int part = 0; part < (work_.both_directions ? work_.workers : i); ++part) {
-      const bool comes = part == i || work_.bytes(layer, i, part) >= 0;
-      if (comes && Whole(layer, i, part) > now_) return false;
-    }
-    return true;
-  }
-
   // Whether any worker went on.
   bool StepWorkers() {
     bool stepped = false;
     for (int i = 0; i < work_.workers; ++i) {
       Worker& worker = workers_[i];
       if (worker.phase == Worker::Phase::kProject && worker.until_s <= now_) {
-        worker.own_s = Whole(worker.layer, i, i) = worker.until_s;
+        worker.own_s = worker.until_s;
+        Arrived(worker.layer, i, i, worker.own_s);
         worker.phase = Worker::Phase::kWait;
         stepped = true;
       }
-      if (worker.phase == Worker::Phase::kWait && HasAll(i, worker.layer)) {
+      if (worker.phase == Worker::Phase::kWait && Missing(worker.layer, i) == 0) {
         run_.waiting_s[i] += now_ - worker.own_s;
         worker.until_s = now_ + work_.times(worker.layer, i).rest_s;
         worker.phase = Worker::Phase::kRest;
@@ -126,7 +169,12 @@ class Events {
       if (worker.phase == Worker::Phase::kRest && worker.until_s <= now_) {
         finished_s_[static_cast<size_t>(++worker.layer) * parts_ + i] = worker.until_s;
         worker.phase = worker.layer == model_.layers ? Worker::Phase::kDone : Worker::Phase::kProject;
-        if (worker.layer < model_.layers) worker.until_s += work_.times(worker.layer, i).qkv_s;
+        if (worker.layer < model_.layers) {
+          worker.until_s += work_.times(worker.layer, i).qkv_s;
+        } else {
+          --computing_;
+        }
+        LookAgain(i);
         stepped = true;
       }
     }
@@ -144,22 +192,24 @@ class Events {
   bool StepLinks() {
     bool stepped = false;
     for (Direction& link : links_) {
-      if (link.phase == Direction::Phase::kIdle && link.layer < model_.layers && PostedAt(link) <= now_) {
-        stepped |= Begin(link);
+      if (link.phase == Direction::Phase::kIdle && link.look) {
+        link.look = false;
+        if (link.layer < model_.layers && PostedAt(link) <= now_) stepped |= Begin(link);
       }
       if (link.phase == Direction::Phase::kLatency && link.until_s <= now_) {
         link.phase = Direction::Phase::kBytes;
         link.until_s = kNever;
-        stepped = true;
+        stepped = transfers_changed_ = true;
       }
       if (link.phase == Direction::Phase::kBytes && link.bytes <= 0) {
-        Whole(link.layer, link.to, link.part) = now_;
+        Arrived(link.layer, link.to, link.part, now_);
         link.phase = Direction::Phase::kIdle;
+        link.look = true;
         if (link.left.empty()) {
           ++link.layer;
           BeginLayer(link);
         }
-        stepped = true;
+        stepped = transfers_changed_ = true;
       }
     }
     return stepped;
@@ -186,28 +236,18 @@ class Events {
 
   // Gives each transfer that is under way its rate of now.
   void ShareBuses() {
-    for (Direction& link : links_) link.rate = link.cost.bytes_per_s;
-    for (size_t bus = 0; bus < model_.buses.size(); ++bus) {
-      for (const bool upstream : {false, true}) ShareBus(static_cast<int>(bus), upstream);
+    for (const Share& share : shares_) {
+      const auto moves = [](const Direction* link) { return link->phase == Direction::Phase::kBytes; };
+      auto busy = std::count_if(share.links.begin(), share.links.end(), moves);
+      double left = share.bytes_per_s;  // what they leave is for the others
+      for (Direction* link : share.links) {
+        if (!moves(link)) continue;
+        link->rate = std::min(link->cost.bytes_per_s, left / static_cast<double>(busy--));
+        left -= link->rate;
+      }
     }
     for (Direction& link : links_) {
       if (link.phase == Direction::Phase::kBytes) link.until_s = now_ + link.bytes / link.rate;
-    }
-  }
-
-  void ShareBus(int bus, bool upstream) {
-    double left = model_.buses[bus].bytes_per_s;
-    if (left == kNever) return;
-    std::vector<Direction*> busy;
-    for (Direction& link : links_) {
-      const bool on = link.bus == bus && (link.from > link.to) == upstream;
-      if (on && link.phase == Direction::Phase::kBytes) busy.push_back(&link);
-    }
-    // Those that can carry least take theirs first; what they leave is for the others.
-    std::sort(busy.begin(), busy.end(), [](const Direction* a, const Direction* b) { return a->rate < b->rate; });
-    for (size_t i = 0; i < busy.size(); ++i) {
-      busy[i]->rate = std::min(busy[i]->rate, left / static_cast<double>(busy.size() - i));
-      left -= busy[i]->rate;
     }
   }
 
@@ -226,9 +266,13 @@ class Events {
   const CostModel& model_;
   const ChainWork& work_;
   const size_t parts_;  // as many as workers
+  int computing_;       // workers that are not done
   double now_ = 0;
   std::vector<Worker> workers_;
   std::vector<Direction> links_;
+  std::vector<Share> shares_;
+  bool transfers_changed_ = true;   // which transfers are under way
+  std::vector<int> missing_;        // [layers, workers]: parts that a worker still lacks of those it attends over
   std::vector<double> whole_s_;     // [layers, workers, parts]: when a worker has a part's K and V of a layer
   std::vector<double> finished_s_;  // [layers + 1, workers]: when a worker has finished so many layers
   RunOnBuses run_;

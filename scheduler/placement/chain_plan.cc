@@ -71,8 +71,23 @@ ChainPlan PlanOf(const ChainRequest& request, size_t first, Partition partition)
   return plan;
 }
 
-ChainPlan InterleavedOn(const ChainRequest& request, size_t worker) {
+ChainPlan OvertakingOn(const ChainRequest& request, size_t worker) {
   return {worker, {request.tokens}, request.schedule, std::nullopt, true};
+}
+
+// Where those bear it whose allowance is meant.
+std::optional<ChainPlan> PlanWithin(Allowance WorkerView::*allowance, const ChainRequest& request,
+                                    absl::Span<const WorkerView> line) {
+  if (!MayOvertake(request)) return std::nullopt;
+  std::optional<size_t> best;
+  for (size_t i = 0; i < line.size(); ++i) {
+    const WorkerView& worker = line[i];
+    const bool fits =
+        worker.ready && request.tokens <= worker.max_prefix_tokens && (worker.*allowance).Fits(request.expected_s);
+    if (fits && (!best || worker.unfinished_jobs < line[*best].unfinished_jobs)) best = i;
+  }
+  if (!best) return std::nullopt;
+  return OvertakingOn(request, *best);
 }
 
 // Nothing when no segment could take the prompt even if it were idle.
@@ -84,7 +99,8 @@ std::optional<absl::StatusOr<ChainPlan>> PlanByTimes(const ChainRequest& request
   for (const WorkerView& worker : line) {
     WorkerLoad load{worker.backlog_s, worker.place_s};
     load.jobs = worker.unfinished_jobs;
-    if (worker.interleave.Fits(request.tokens)) load.interleave_after_s = worker.layer_s;
+    if (worker.overtake.Fits(request.expected_s)) load.overtakes_after_s = worker.place_s;
+    if (worker.interleave.Fits(request.expected_s)) load.overtakes_after_s = worker.layer_s;
     loads.push_back(load);
   }
   const auto usable = [&](int width) {
@@ -97,7 +113,7 @@ std::optional<absl::StatusOr<ChainPlan>> PlanByTimes(const ChainRequest& request
   };
   const std::optional<WidthChoice> choice = ChooseWidth(request.tokens, table.times(), loads, queue, usable);
   if (!choice) return std::nullopt;
-  if (choice->interleave) return InterleavedOn(request, choice->first);
+  if (choice->overtakes) return OvertakingOn(request, choice->first);
   if (choice->wait || segments.Busy(choice->first, choice->width)) {
     return absl::ResourceExhaustedError("the prefill workers that suit the prompt best are busy");
   }
@@ -164,21 +180,25 @@ absl::Status CheckChainRequest(const ChainRequest& request, size_t line_size) {
   return absl::OkStatus();
 }
 
-bool MayInterleave(const ChainRequest& request) {
+bool MayOvertake(const ChainRequest& request) {
   return AskedWidth(request) <= 1 && !IsTsp(request.schedule);
 }
 
-std::optional<ChainPlan> PlanInterleaved(const ChainRequest& request, absl::Span<const WorkerView> line) {
-  if (!MayInterleave(request)) return std::nullopt;
+std::optional<ChainPlan> PlanOvertaking(const ChainRequest& request, absl::Span<const WorkerView> line) {
+  std::optional<ChainPlan> interleaved = PlanWithin(&WorkerView::interleave, request, line);
+  return interleaved ? std::move(interleaved) : PlanWithin(&WorkerView::overtake, request, line);
+}
+
+std::optional<ChainPlan> PlanTogether(const ChainRequest& request, absl::Span<const WorkerView> line) {
+  if (AskedWidth(request) > 1 || IsTsp(request.schedule)) return std::nullopt;
   std::optional<size_t> best;
   for (size_t i = 0; i < line.size(); ++i) {
     const WorkerView& worker = line[i];
-    const bool fits =
-        worker.ready && request.tokens <= worker.max_prefix_tokens && worker.interleave.Fits(request.tokens);
-    if (fits && (!best || worker.unfinished_jobs < line[*best].unfinished_jobs)) best = i;
+    const bool fits = worker.ready && request.tokens <= worker.max_prefix_tokens && request.tokens <= worker.room;
+    if (fits && (!best || worker.backlog_s < line[*best].backlog_s)) best = i;
   }
   if (!best) return std::nullopt;
-  return InterleavedOn(request, *best);
+  return ChainPlan{*best, {request.tokens}, request.schedule, std::nullopt};
 }
 
 absl::StatusOr<ChainPlan> PlanChain(const ChainRequest& request, const PartitionTable& table,
@@ -186,19 +206,21 @@ absl::StatusOr<ChainPlan> PlanChain(const ChainRequest& request, const Partition
   RUNAHEAD_RETURN_IF_ERROR(CheckChainRequest(request, line.size()));
   if (line.empty()) return NothingFound(request, Obstacle::kNotReady, line);
   const Segments segments(line);
-  const std::optional<ChainPlan> interleaved = PlanInterleaved(request, line);
+  const std::optional<ChainPlan> overtaking = PlanOvertaking(request, line);
+  // Rather than wait.
+  const std::optional<ChainPlan> otherwise = overtaking ? overtaking : PlanTogether(request, line);
   if (AskedWidth(request) == 0 && request.schedule == Schedule::kKvr && !table.times().empty()) {
     if (std::optional<absl::StatusOr<ChainPlan>> plan = PlanByTimes(request, table, line, segments, queue)) {
-      return absl::IsResourceExhausted(plan->status()) && interleaved ? *interleaved : *plan;
+      return absl::IsResourceExhausted(plan->status()) && otherwise ? *otherwise : *plan;
     }
   }
   // Rather alone between the layers of a longer prompt than behind it.
-  const bool only_idle = interleaved.has_value();
+  const bool only_idle = PlanWithin(&WorkerView::interleave, request, line).has_value();
   Obstacle mildest = Obstacle::kMemory;
   RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<ChainPlan> widest,
                             WidestFree(request, table, segments, only_idle, &mildest));
   if (widest) return *widest;
-  if (interleaved) return *interleaved;
+  if (otherwise) return *otherwise;
   return NothingFound(request, mildest, line);
 }
 

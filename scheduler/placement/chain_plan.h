@@ -11,13 +11,13 @@
 #include "scheduler/partition/partition_table.h"
 #include "scheduler/partition/schedule.h"
 #include "scheduler/placement/capacity.h"
-#include "scheduler/placement/interleave.h"
+#include "scheduler/placement/overtaking.h"
 #include "scheduler/placement/width_choice.h"
 
 namespace runahead {
 
-// Jobs that a worker may have unfinished: the one it computes and the one whose KV already flows in. One that runs
-// between the former's layers comes on top.
+// Jobs that a worker may have unfinished: the one it computes and the one whose KV already flows in. Short prompts that
+// go together count as one. One that runs between the former's layers comes on top.
 inline constexpr int kMaxUnfinishedJobs = 2;
 
 // Where nothing is known of times: one more worker of the chain for every so many tokens of the prompt. Below about
@@ -35,11 +35,13 @@ struct WorkerView {
   // Longest prefix [0, end of part) that its buffers can hold; TSP: longest prompt. Of one that is not ready: as last
   // known.
   int64_t max_prefix_tokens = kNeverReached;
-  double backlog_s = 0;              // predicted, until it has finished its jobs
-  double place_s = 0;                // predicted, until it has less than kMaxUnfinishedJobs; 0 when it has
-  InterleaveBudget interleave = {};  // of the prompt that it computes; none while another runs between its layers
-  double layer_s = 0;                // predicted, of that prompt: until a short one may begin
-  bool linked_to_next = true;        // false: the edge to the next worker of the line is broken; no chain crosses it
+  double backlog_s = 0;        // predicted, until it has finished its jobs
+  double place_s = 0;          // predicted, until it has less than kMaxUnfinishedJobs; 0 when it has
+  int64_t room = 0;            // tokens of one more prompt with the short ones that wait for it together
+  Allowance interleave = {};   // of all that it has: who fits begins between two layers of the one that it computes
+  Allowance overtake = {};     // of those behind that one; nobody fits where there are none
+  double layer_s = 0;          // predicted: until one that is interleaved may begin
+  bool linked_to_next = true;  // false: the edge to the next worker of the line is broken; no chain crosses it
 };
 
 struct ChainRequest {
@@ -47,6 +49,7 @@ struct ChainRequest {
   Schedule schedule = Schedule::kKvr;
   int width = 0;               // asked for; 0: the planner's choice
   std::vector<int64_t> parts;  // asked for, in tokens; empty: the schedule's
+  double expected_s = 0;       // what it takes on one worker; 0: not known, so it overtakes nobody
 };
 
 struct ChainPlan {
@@ -54,7 +57,7 @@ struct ChainPlan {
   std::vector<int64_t> parts;  // tokens, each >= 1, adding up to the prompt
   Schedule schedule = Schedule::kKvr;
   std::optional<PartitionSource> source;  // absent where the table was not asked
-  bool interleaved = false;               // it runs between two layers of the prompt that its only worker computes
+  bool overtakes = false;                 // jobs that its only worker has: it takes no place there
 };
 
 // What is wrong with the request itself, whatever the line does: INVALID_ARGUMENT naming experiment.width or
@@ -66,7 +69,7 @@ absl::Status CheckChainRequest(const ChainRequest& request, size_t line_size);
 // kTokensPerWorker tokens, kMostUntimedWorkers at most (TSP: the whole line), or as many fewer as are free beside each
 // other now. Of the segments of a width that was not chosen by time the one with the fewest unfinished jobs, then the
 // one nearest to the head of the line. A prompt that would wait, or queue behind others by a width not chosen by time,
-// is interleaved where it may be. Takes time in proportion to the line's length and the number of widths looked at.
+// overtakes them where it may. Takes time in proportion to the line's length and the number of widths looked at.
 // Errors, beside CheckChainRequest's:
 //   RESOURCE_EXHAUSTED  all are busy, or the best segment is worth waiting for: ask again when a job ends
 //   UNAVAILABLE         no worker that could hold the prompt is ready, or not as many side by side as were asked for
@@ -74,12 +77,15 @@ absl::Status CheckChainRequest(const ChainRequest& request, size_t line_size);
 absl::StatusOr<ChainPlan> PlanChain(const ChainRequest& request, const PartitionTable& table,
                                     absl::Span<const WorkerView> line, const QueueLoad& queue = {});
 
-// Whether the request may go between two layers of another, where there is room for its tokens: it asks for no more
-// than one worker.
-bool MayInterleave(const ChainRequest& request);
+// Whether the request may overtake others, where these bear what it takes: it asks for no more than one worker.
+bool MayOvertake(const ChainRequest& request);
 
-// Between two layers of what a worker computes: the only way by which a prompt overtakes others. Of the workers where
-// it fits the one with the fewest unfinished jobs. Nothing unless MayInterleave.
-std::optional<ChainPlan> PlanInterleaved(const ChainRequest& request, absl::Span<const WorkerView> line);
+// Before jobs that a worker has: between two layers of what it computes, or, where that is nowhere borne, before what
+// stands behind that. Of the workers where it fits the one with the fewest unfinished jobs. Nothing unless MayOvertake.
+std::optional<ChainPlan> PlanOvertaking(const ChainRequest& request, absl::Span<const WorkerView> line);
+
+// With short prompts that wait for a worker, in their place: of the workers that have room there the one that is done
+// first. Nothing where the request asks for more than one worker.
+std::optional<ChainPlan> PlanTogether(const ChainRequest& request, absl::Span<const WorkerView> line);
 
 }  // namespace runahead

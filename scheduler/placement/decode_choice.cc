@@ -1,6 +1,7 @@
 #include "scheduler/placement/decode_choice.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 
 #include "absl/status/status.h"
@@ -29,12 +30,39 @@ absl::Status NoneToAsk(int64_t tokens, absl::Span<const DecodeView> workers) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<size_t>> RankDecodeWorkers(int64_t tokens, absl::Span<const DecodeView> workers) {
-  std::vector<size_t> ranked;
-  bool kept = false;
+bool OthersMayHold(const std::set<int>& avoided, const DecodeNeed& need, absl::Span<const DecodeView> workers) {
   for (size_t i = 0; i < workers.size(); ++i) {
-    if (!workers[i].ready || workers[i].capacity_tokens < tokens) continue;
-    if (workers[i].kept_tokens > 0 && workers[i].room() < tokens) {
+    if (workers[i].may_hold(need) && !avoided.contains(static_cast<int>(i))) return true;
+  }
+  return false;
+}
+
+double DecodeView::slot_s() const {
+  if (slots == kSlotsUntold) return 0;
+  const int64_t must_end = taken_slots + kept_slots + 1 - slots;
+  if (must_end <= 0) return 0;
+  if (must_end > static_cast<int64_t>(ends_s.size())) return std::numeric_limits<double>::infinity();
+  return ends_s[must_end - 1];
+}
+
+double DecodeView::share() const {
+  if (slots == kSlotsUntold) return 0;
+  return static_cast<double>(taken_slots + kept_slots) / static_cast<double>(slots);
+}
+
+void LeaveOut(const std::set<int>& avoided, const DecodeNeed& need, absl::Span<DecodeView> workers) {
+  if (avoided.empty() || !OthersMayHold(avoided, need, workers)) return;
+  for (const int index : avoided) workers[index].ready = false;
+}
+
+absl::StatusOr<std::vector<size_t>> RankDecodeWorkers(const DecodeNeed& need, absl::Span<const DecodeView> workers) {
+  std::vector<size_t> ranked;
+  bool kept = false, no_slot = false;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    if (!workers[i].may_hold(need)) continue;
+    if (workers[i].slot_s() > need.lead_s) {
+      no_slot = true;
+    } else if (workers[i].kept_tokens > 0 && !workers[i].has_room(need)) {
       kept = true;
     } else {
       ranked.push_back(i);
@@ -43,8 +71,14 @@ absl::StatusOr<std::vector<size_t>> RankDecodeWorkers(int64_t tokens, absl::Span
   if (ranked.empty() && kept) {
     return absl::ResourceExhaustedError("the decode workers keep their memory for requests that came before");
   }
-  if (ranked.empty()) return NoneToAsk(tokens, workers);
-  const auto rank = [&](size_t i) { return std::make_tuple(-workers[i].room(), workers[i].leases, i); };
+  if (ranked.empty() && no_slot) {
+    return absl::ResourceExhaustedError("the decode workers step as many sequences as they can (max_batch)");
+  }
+  if (ranked.empty()) return NoneToAsk(need.tokens, workers);
+  const auto rank = [&](size_t i) {
+    const DecodeView& worker = workers[i];
+    return std::make_tuple(!worker.has_room(need), worker.share(), -worker.room(), worker.leases, i);
+  };
   std::sort(ranked.begin(), ranked.end(), [&](size_t a, size_t b) { return rank(a) < rank(b); });
   return ranked;
 }

@@ -11,7 +11,7 @@ absl::Duration PatienceWith(const ProgressView& progress) {
 }
 
 Liveness ProgressJudge::Judge(const ProgressView& progress, absl::Time now) {
-  if (!progress.computing || progress.since <= PatienceWith(progress)) {
+  if (!progress.computing || progress.since - progress.waited <= PatienceWith(progress)) {
     suspected_ = absl::InfiniteFuture();
     return Liveness::kFine;
   }

@@ -12,8 +12,10 @@ struct ProgressView {
   bool computing = false;     // it has all that it needs; one that waits for others, or stalls on a ring, is not
   absl::Duration since = {};  // for so long, without getting anything done
   absl::Duration usual = {};  // what a layer or a step of that size took there; 0: unknown
-  bool first = false;         // none of that size is done yet
+  bool first = false;         // none of that size is done yet, and kernels may be compiled for it
   uint64_t done = 0;          // layers or steps so far
+  absl::Duration waited =
+      {};  // of `since`, for so long its threads waited for cores that others had: it does not count
 };
 
 // A layer or a step may take ten times what it usually takes, and this long in any case.
@@ -21,7 +23,8 @@ inline constexpr double kTimesUsual = 10;
 inline constexpr absl::Duration kLeastPatience = absl::Seconds(5);
 // The first one of its size compiles kernels for it, and is not known well: it is reckoned by a smaller one.
 inline constexpr absl::Duration kPatienceWithFirst = absl::Minutes(1);
-// One that nothing at all is known of may be of any size.
+// One that nothing at all is known of may be of any size. A worker measures a layer and a step at its start, before it
+// serves (WarmUp), so this is the bound of its first layer or step only where it could not: where weights are streamed.
 inline constexpr absl::Duration kPatienceWithUnknown = absl::Minutes(10);
 // A suspect has so long to get something done, and is asked at least twice meanwhile: it may just have been stopped.
 inline constexpr absl::Duration kSuspicion = absl::Seconds(1);

@@ -35,8 +35,8 @@ class SlidingMax {
   std::vector<double> largest_;
 };
 
-double InterleavedCost(double ttft, const WorkerLoad& worker, size_t workers, const QueueLoad& queue) {
-  const double own = *worker.interleave_after_s + ttft;
+double OvertakingCost(double ttft, const WorkerLoad& worker, size_t workers, const QueueLoad& queue) {
+  const double own = *worker.overtakes_after_s + ttft;
   return own + queue.arrivals_per_s * own / 2 * ttft / static_cast<double>(workers) + worker.jobs * ttft;
 }
 
@@ -108,8 +108,8 @@ std::optional<WidthChoice> ChooseWidth(int64_t tokens, const TtftTable& times, a
     for (size_t first = 0; first + width <= line.size(); ++first) {
       if (!may[first]) continue;
       offer({first, width, costs.MustWait(first)}, costs.Cost(ttft, first));
-      if (width > 1 || !line[first].interleave_after_s) continue;
-      offer({first, 1, false, true}, InterleavedCost(ttft, line[first], line.size(), queue));
+      if (width > 1 || !line[first].overtakes_after_s) continue;
+      offer({first, 1, false, true}, OvertakingCost(ttft, line[first], line.size(), queue));
     }
   }
   return best;

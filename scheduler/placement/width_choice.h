@@ -6,9 +6,9 @@
 // worker-seconds that it keeps from others (width * t, and what the faster ones idle), h how long nobody behind may be
 // started because the segment still has no place. The first two terms are what the request itself sees; the third is
 // what those who come meanwhile lose by its width: each finds that much less of the pool; the fourth what they lose
-// when it waits for a place at the head of the queue. Ties go to fewer workers. Between two layers of what one worker
-// computes the prompt begins after a layer's time; t is then lost by each that the worker has already:
-//   layer + t + arrivals * (layer + t) / 2 * t / workers + jobs * t
+// when it waits for a place at the head of the queue. Ties go to fewer workers. Where it may overtake what one worker
+// has it begins after a time o, between two layers of what is computed or behind it; t is then lost by each of these:
+//   o + t + arrivals * (o + t) / 2 * t / workers + jobs * t
 #pragma once
 
 #include <cstddef>
@@ -30,8 +30,8 @@ struct WorkerLoad {
   double backlog_s = 0;  // until it has finished all that it was given
   double place_s = 0;    // until it takes another job; 0: now
   int jobs = 0;          // that it was given and has not finished
-  // Until the prompt could begin between two layers of what the worker computes; nothing: it may not.
-  std::optional<double> interleave_after_s = {};
+  // Until the prompt could begin before what the worker has; nothing: it may not.
+  std::optional<double> overtakes_after_s = {};
 };
 
 struct QueueLoad {
@@ -42,8 +42,8 @@ struct QueueLoad {
 struct WidthChoice {
   size_t first = 0;  // index of the chain's head in the line
   int width = 1;
-  bool wait = false;        // for a place on a worker of the segment: nothing that can start now is better
-  bool interleave = false;  // between two layers of what the worker `first` computes; needs no place
+  bool wait = false;       // for a place on a worker of the segment: nothing that can start now is better
+  bool overtakes = false;  // what the worker `first` has; needs no place
 };
 
 // Which segments of a width may take the prompt at all (all ready, and memory for it), by their first worker: true or

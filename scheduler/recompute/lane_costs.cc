@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -35,6 +36,8 @@ void AddStep(const LaneCosts& costs, const LaneRows& rows, LaneTimes* times) {
   const double bytes = LinkSpeed(costs) * times->link_s + costs.kv_bytes * attended;
   times->shared_s = begin + (bytes - copied_before) / costs.host_bytes_per_s;
 }
+
+constexpr std::string_view kBoundNames[kLaneBounds] = {"link", "device", "host", "host_memory"};
 
 }  // namespace
 
@@ -88,6 +91,15 @@ LaneTimes TimesOfLanes(SplitObjective objective, const LaneCosts& costs, const L
   if (objective == SplitObjective::kStep) AddStep(costs, rows, &times);
   times.layer_s = std::max({times.link_s, times.device_s, times.host_s, times.shared_s});
   return times;
+}
+
+LaneBound BoundOf(const LaneTimes& times) {
+  const double each[kLaneBounds] = {times.link_s, times.device_s, times.host_s, times.shared_s};
+  return static_cast<LaneBound>(std::max_element(std::begin(each), std::end(each)) - std::begin(each));
+}
+
+std::string_view LaneBoundName(LaneBound bound) {
+  return kBoundNames[static_cast<size_t>(bound)];
 }
 
 }  // namespace runahead

@@ -70,4 +70,11 @@ struct LaneTimes {
 
 LaneTimes TimesOfLanes(SplitObjective objective, const LaneCosts& costs, const LaneRows& rows);
 
+// What makes a layer as long as it is: the largest of its times, of equal ones the first.
+enum class LaneBound { kLink, kDevice, kHost, kHostMemory };
+inline constexpr int kLaneBounds = 4;
+LaneBound BoundOf(const LaneTimes& times);
+// "link", "device", "host", "host_memory".
+std::string_view LaneBoundName(LaneBound bound);
+
 }  // namespace runahead

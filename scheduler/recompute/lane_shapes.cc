@@ -58,9 +58,13 @@ absl::Status CheckLaneShapes(absl::Span<const LaneShape> shapes, int64_t tile) {
 SplitBounds BoundsOfSplit(const LaneShape& shape, int64_t end, int64_t tile) {
   const int64_t forced = std::min(shape.l_min, end);
   const int64_t least = RoundUpTo(tile, forced);
-  const int64_t most = RoundDownTo(tile, std::min(shape.x_stored, end));
-  if (most < least) return {forced, forced, forced};
-  return {least, std::clamp(RoundDownTo(tile, shape.x_resident), least, most), most};
+  const int64_t last = std::min(shape.x_stored, end), most = RoundDownTo(tile, last);
+  if (most < least) return {forced, forced, forced, std::max(forced, last)};
+  return {least, std::clamp(RoundDownTo(tile, shape.x_resident), least, most), most, last};
+}
+
+int64_t StreamedX(const LaneShape& shape, int64_t l, int64_t tile) {
+  return l > shape.x_resident ? l - RoundDownTo(tile, shape.x_resident) : 0;
 }
 
 LaneRows RowsOfCuts(absl::Span<const LaneShape> shapes, absl::Span<const LaneCuts> cuts, int64_t tile) {
@@ -69,9 +73,7 @@ LaneRows RowsOfCuts(absl::Span<const LaneShape> shapes, absl::Span<const LaneCut
     const LaneCuts& cut = cuts[i];
     rows.recomputed += cut.recomputed_end;
     rows.computed += RoundUpTo(tile, cut.recomputed_end);
-    if (cut.recomputed_end > shapes[i].x_resident) {  // a tile travels whole
-      rows.x_streamed += cut.recomputed_end - RoundDownTo(tile, shapes[i].x_resident);
-    }
+    rows.x_streamed += StreamedX(shapes[i], cut.recomputed_end, tile);
     rows.streamed += cut.streamed_end - cut.recomputed_end;
     rows.host += cut.host_end - cut.streamed_end;
     rows.resident += shapes[i].length - cut.host_end;

@@ -71,7 +71,8 @@ class SplitSearch {
     int64_t pieces = 0;    // of the host lane
     int64_t tiles = 0;     // of l, above the smallest
     double layer_s = 0;    // with them
-    double relaxed_s = 0;  // at most layer_s: were l not rounded
+    double relaxed_s = 0;  // were l not rounded
+    int64_t tails = 0;     // parts of a tile that are recomputed beside all tiles
   };
 
   std::vector<LaneCuts> LeastCuts() const {
@@ -109,7 +110,40 @@ class SplitSearch {
     const int64_t above = std::min(below + 1, to);
     const double below_s = TimesAt(room, below).layer_s, above_s = TimesAt(room, above).layer_s;
     const bool up = above_s < below_s * (1 - kSameTime);
-    return {pieces, up ? above : below, up ? above_s : below_s, LayerAt(share, begin, end)};
+    Choice choice{pieces, up ? above : below, up ? above_s : below_s, LayerAt(share, begin, end)};
+    if (choice.tiles == room.tiles) AddTails(&choice);
+    return choice;
+  }
+
+  // The sequences in which l can still go to the end of a part of a tile, those with the longest part first.
+  std::vector<size_t> TailsOf(absl::Span<const LaneCuts> cuts) const {
+    const auto tail = [&](size_t i) {
+      const SplitBounds bounds = BoundsOfSplit(shapes_[i], cuts[i].streamed_end, tile_);
+      return cuts[i].recomputed_end == bounds.most ? bounds.end - bounds.most : 0;
+    };
+    std::vector<size_t> tails;
+    for (size_t i = 0; i < cuts.size(); ++i) {
+      if (tail(i) > 0) tails.push_back(i);
+    }
+    std::stable_sort(tails.begin(), tails.end(), [&](size_t a, size_t b) { return tail(a) > tail(b); });
+    return tails;
+  }
+
+  // As many of them, all tiles being taken, as make the layer shorter.
+  void AddTails(Choice* choice) const {
+    const std::vector<LaneCuts> cuts = CutsOf(*choice);
+    LaneRows rows = RowsOfCuts(shapes_, cuts, tile_);
+    for (const size_t i : TailsOf(cuts)) {
+      const int64_t from = cuts[i].recomputed_end, to = BoundsOfSplit(shapes_[i], cuts[i].streamed_end, tile_).end;
+      rows.recomputed += to - from;
+      rows.streamed -= to - from;
+      rows.computed += RoundUpTo(tile_, to) - RoundUpTo(tile_, from);
+      rows.x_streamed += StreamedX(shapes_[i], to, tile_) - StreamedX(shapes_[i], from, tile_);
+      const double layer_s = TimesOfLanes(objective_, costs_, rows).layer_s;
+      if (!(layer_s < choice->layer_s * (1 - kSameTime))) return;
+      choice->layer_s = layer_s;
+      ++choice->tails;
+    }
   }
 
   // Without rounding, and where X ends at borders of pieces, the time is convex in the pieces: its smallest minimum is
@@ -172,6 +206,12 @@ class SplitSearch {
     FillEvenly(std::min(choice.tiles, cheap_tiles), cheap, absl::MakeSpan(cheap_taken));
     FillEvenly(std::max<int64_t>(0, choice.tiles - cheap_tiles), dear, absl::MakeSpan(dear_taken));
     for (size_t i = 0; i < cuts.size(); ++i) cuts[i].recomputed_end += (cheap_taken[i] + dear_taken[i]) * tile_;
+    if (choice.tails == 0) return cuts;
+    const std::vector<size_t> tails = TailsOf(cuts);
+    for (int64_t i = 0; i < choice.tails; ++i) {
+      LaneCuts& cut = cuts[tails[i]];
+      cut.recomputed_end = BoundsOfSplit(shapes_[tails[i]], cut.streamed_end, tile_).end;
+    }
     return cuts;
   }
 

@@ -12,7 +12,7 @@
 
 namespace runahead {
 
-// Rows that the device's GEMM computes together: l is a multiple of it.
+// Rows that the device's GEMM computes together. A part of a tile takes as long as a whole one.
 inline constexpr int64_t kSplitTile = 64;
 
 struct LanePlan {
@@ -20,13 +20,16 @@ struct LanePlan {
   LaneRows rows;
   LaneTimes times;
   bool smallest = false;  // every l is the smallest that is allowed, and the host lane has nothing
+  bool probe = false;     // of SplitController: little more than the smallest split, to measure by
 };
 
 // The cuts with the least LaneTimes::layer_s; of equal ones, those with the smallest host lane, then the smallest l.
 //
 // The time depends on the sums over the sequences only. For one host lane, what the link does falls and what the device
 // does grows linearly in l, with a bend where resident X ends: the best l is where the two meet, rounded to the tile
-// that is better. For one sequence of n positions that is
+// for which the evaluated time is less. Once all whole tiles are recomputed, so are the parts of a tile in which X
+// ends, the longest first, as far as the evaluated time falls. For one sequence of n positions that is, but for
+// rounding,
 //   row, column:  l* = n / (1 + rho)                rho = recompute_s * link_bytes_per_s / kv_bytes
 //   pipelined:    l* = min(n, n / (rho + 1 - x_bytes / kv_bytes)), with MHA min(n, 2n / (2 rho + 1))
 // and l_min where x_bytes >= kv_bytes, but for the row objective, which charges no X. The paper's forms have no host

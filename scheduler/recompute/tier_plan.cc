@@ -55,7 +55,7 @@ class TierSearch {
 
  private:
   bool Fits(int64_t window, int64_t prefix) const {
-    return BytesOfTiers(budget_, WithTiers(shapes_, window, prefix)) <= static_cast<double>(budget_.bytes);
+    return BytesOfTiers(budget_, WithTiers(shapes_, window, prefix, budget_.block_tokens)) <= static_cast<double>(budget_.bytes);
   }
 
   // The longest window that fits, in blocks. A prefix that does not fit has none; its plan then is of no prefix.
@@ -66,7 +66,7 @@ class TierSearch {
       const int64_t middle = (window + none) / 2;
       (Fits(middle * budget_.block_tokens, prefix) ? window : none) = middle;
     }
-    const std::vector<LaneShape> shapes = WithTiers(shapes_, window * budget_.block_tokens, prefix);
+    const std::vector<LaneShape> shapes = WithTiers(shapes_, window * budget_.block_tokens, prefix, budget_.block_tokens);
     RUNAHEAD_ASSIGN_OR_RETURN(LanePlan lanes, SolveLanes(objective_, costs_, shapes, tile_));
     return TierPlan{std::min(window * budget_.block_tokens, longest_), prefix,
                     static_cast<int64_t>(BytesOfTiers(budget_, shapes)), std::move(lanes)};
@@ -111,11 +111,12 @@ absl::Status CheckTierBudget(const TierBudget& budget) {
   return absl::OkStatus();
 }
 
-std::vector<LaneShape> WithTiers(absl::Span<const LaneShape> shapes, int64_t window_tokens, int64_t x_tokens) {
+std::vector<LaneShape> WithTiers(absl::Span<const LaneShape> shapes, int64_t window_tokens, int64_t x_tokens,
+                                 int64_t block_tokens) {
   std::vector<LaneShape> tiered(shapes.begin(), shapes.end());
   for (LaneShape& shape : tiered) {
     shape.resident_from = std::max<int64_t>(0, shape.length - window_tokens);
-    shape.x_resident = std::min({x_tokens, shape.x_stored, shape.WindowBegin()});
+    shape.x_resident = RoundDownTo(block_tokens, std::min({x_tokens, shape.x_stored, shape.WindowBegin()}));
   }
   return tiered;
 }

@@ -32,8 +32,10 @@ struct TierPlan {
   LanePlan lanes;     // the step that it gives
 };
 
-// The sequences with residency as `tiers` says; `shapes` without (x_resident and resident_from are set anew).
-std::vector<LaneShape> WithTiers(absl::Span<const LaneShape> shapes, int64_t window_tokens, int64_t x_tokens);
+// The sequences with residency so; `shapes` without (x_resident and resident_from are set anew). X is resident in whole
+// blocks: one in which X ends is not.
+std::vector<LaneShape> WithTiers(absl::Span<const LaneShape> shapes, int64_t window_tokens, int64_t x_tokens,
+                                 int64_t block_tokens);
 
 // The prefix of X, in blocks, for which the step is shortest, with the longest window that fits beside it. So where all
 // KV fits, all of it is resident and nothing is streamed. Prefixes are tried at a stride, 32 of them, and then around

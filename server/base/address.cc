@@ -6,13 +6,14 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/printable.h"
 
 namespace runahead {
 namespace {
 
 absl::Status Refuse(absl::string_view text) {
   return absl::InvalidArgumentError(
-      absl::StrCat("'", text, "' is not an address; write host:port, such as 127.0.0.1:9000 or [::1]:9000"));
+      absl::StrCat("'", Printable(text), "' is not an address; write host:port, such as 127.0.0.1:9000 or [::1]:9000"));
 }
 
 bool AllDigits(absl::string_view text) {
@@ -42,7 +43,8 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
   }
   HostPort address{std::string(host), 0};
   if (!AllDigits(port) || port.size() > 5 || !absl::SimpleAtoi(port, &address.port) || address.port > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "': port '", port, "' is not a number from 0 to 65535"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", Printable(text), "': port '", Printable(port), "' is not a number from 0 to 65535"));
   }
   return address;
 }

@@ -1,6 +1,7 @@
 #include "server/base/clock.h"
 
 #include "kernels/base/monotonic.h"
+#include "server/base/alarm_queue.h"
 
 namespace runahead {
 namespace {
@@ -12,6 +13,16 @@ class MonotonicClock final : public Clock {
   void WaitUntil(Mutex& mu, CondVar& changed, absl::Time until) override RUNAHEAD_REQUIRES(mu) {
     const absl::Duration left = until == absl::InfiniteFuture() ? absl::InfiniteDuration() : until - Now();
     if (left > absl::ZeroDuration()) changed.WaitFor(mu, left);
+  }
+
+  void Set(Alarm& alarm, absl::Time at) override { Alarms().Set(alarm, at); }
+  void Unset(Alarm& alarm) override { Alarms().Unset(alarm); }
+
+ private:
+  // Never destroyed, as the clock; its thread starts with the first alarm.
+  static AlarmQueue& Alarms() {
+    static AlarmQueue* const alarms = new AlarmQueue;
+    return *alarms;
   }
 };
 

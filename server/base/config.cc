@@ -12,6 +12,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/address.h"
 #include "server/base/did_you_mean.h"
+#include "server/base/printable.h"
 
 namespace runahead {
 namespace {
@@ -21,8 +22,7 @@ absl::Status Refuse(std::string message) {
 }
 
 std::string Shorten(absl::string_view text) {
-  constexpr size_t kShown = 80;
-  return text.size() <= kShown ? std::string(text) : absl::StrCat(text.substr(0, kShown), "...");
+  return Printable(text, /*most=*/80);
 }
 
 std::string Quoted(absl::string_view text) {
@@ -132,8 +132,10 @@ void ConfigSchema::Add(ConfigKey key) {
 }
 
 const ConfigKey* ConfigSchema::Find(absl::string_view name) const {
-  for (const ConfigKey& key : keys_) {
-    if (key.name == name) return &key;
+  for (const std::vector<ConfigKey>* keys : {&keys_, &gone_}) {
+    for (const ConfigKey& key : *keys) {
+      if (key.name == name) return &key;
+    }
   }
   return nullptr;
 }
@@ -180,7 +182,7 @@ void ConfigSchema::Double(std::string key, double* value, DoubleLimits limits, s
          if (!absl::SimpleAtod(text, &number) || !std::isfinite(number)) {
            return Refuse(absl::StrCat(Quoted(text), " is not a finite number"));
          }
-         if (number < limits.min || number > limits.max) return Refuse(absl::StrCat(text, " is out of range"));
+         if (number < limits.min || number > limits.max) return Refuse(absl::StrCat(Shorten(text), " is out of range"));
          *value = number;
          return absl::OkStatus();
        }});
@@ -250,7 +252,8 @@ void ConfigSchema::Duration(std::string key, absl::Duration* value, DurationLimi
          RUNAHEAD_ASSIGN_OR_RETURN(const std::string text, Plain(given));
          absl::Duration duration;
          if (!absl::ParseDuration(text, &duration)) return Refuse(absl::StrCat(Quoted(text), " is not a duration"));
-         if (duration < limits.min || duration > limits.max) return Refuse(absl::StrCat(text, " is out of range"));
+         if (duration < limits.min || duration > limits.max)
+           return Refuse(absl::StrCat(Shorten(text), " is out of range"));
          *value = duration;
          return absl::OkStatus();
        }});
@@ -297,6 +300,18 @@ void ConfigSchema::Strings(std::string key, std::vector<std::string>* values, Li
 void ConfigSchema::FlagOnly() {
   RUNAHEAD_CHECK(!keys_.empty());
   keys_.back().flag_only = true;
+}
+
+void ConfigSchema::Gone(std::string key, std::string still, std::string why) {
+  RUNAHEAD_CHECK(Find(key) == nullptr);
+  std::string allowed = absl::StrCat(still, ", or nothing");
+  gone_.push_back({.name = std::move(key),
+                   .allowed = std::move(allowed),
+                   .set = [still = std::move(still), why = std::move(why)](ConfigValue given) -> absl::Status {
+                     given.quoted = false;
+                     RUNAHEAD_ASSIGN_OR_RETURN(const std::string text, Plain(given));
+                     return text == still ? absl::OkStatus() : Refuse(absl::StrCat(Quoted(text), " is gone: ", why));
+                   }});
 }
 
 std::string ConfigSchema::UnknownKey(absl::string_view name) const {

@@ -24,6 +24,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/base/config_value.h"
+#include "server/base/limits.h"
 
 namespace runahead {
 
@@ -41,7 +42,7 @@ struct DoubleLimits {  // finite numbers only
 
 struct DurationLimits {
   absl::Duration min = absl::ZeroDuration();
-  absl::Duration max = absl::Hours(24 * 365);
+  absl::Duration max = kLongestLatency;
   bool required = false;
 };
 
@@ -109,6 +110,10 @@ class ConfigSchema {
   // Makes the key declared last a flag that may not stand in a file (file descriptors and the like).
   void FlagOnly();
 
+  // A key that is no option any more. `still`, which says what happens anyway, may stay where it was written; any other
+  // value is refused with `why`, a sentence without a full stop that says what to do instead.
+  void Gone(std::string key, std::string still, std::string why);
+
   // Applies a map of keys (a whole file, or one item of Maps).
   absl::Status Apply(const ConfigValue& map);
 
@@ -122,6 +127,7 @@ class ConfigSchema {
   absl::Status Finish(absl::string_view where) const;
 
   const std::vector<ConfigKey>& keys() const { return keys_; }
+  const std::vector<ConfigKey>& gone() const { return gone_; }  // not among keys(), but read as they are
 
  private:
   void Add(ConfigKey key);
@@ -131,7 +137,7 @@ class ConfigSchema {
 
   std::string prefix_;
   std::string* place_ = nullptr;
-  std::vector<ConfigKey> keys_;
+  std::vector<ConfigKey> keys_, gone_;
   absl::flat_hash_set<std::string> set_;
 };
 

@@ -82,31 +82,35 @@ struct ConfigFlags::State {
 ConfigFlags::ConfigFlags(CLI::App& app, ConfigSchema& schema) : state_(std::make_unique<State>(schema)) {
   app.add_option("--config", state_->file, "YAML file with the options below, in snake_case; flags win over it")
       ->type_name("FILE");
-  for (const ConfigKey& key : schema.keys()) {
+  const auto add = [&](const ConfigKey& key) -> CLI::Option* {
     std::vector<std::string>& texts = state_->given[key.name];
     if (key.is_bool) {
-      app.add_flag(FlagOfKey(key.name), texts, HelpText(key))->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    } else {
-      const auto collect = [&texts](const CLI::results_t& results) {
-        texts = results;
-        return true;
-      };
-      app.add_option(FlagOfKey(key.name), collect, HelpText(key))
-          ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-          ->type_name(key.value_name);
+      return app.add_flag(FlagOfKey(key.name), texts, HelpText(key))
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     }
-  }
+    const auto collect = [&texts](const CLI::results_t& results) {
+      texts = results;
+      return true;
+    };
+    return app.add_option(FlagOfKey(key.name), collect, HelpText(key))
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->type_name(key.value_name);
+  };
+  for (const ConfigKey& key : schema.keys()) add(key);
+  for (const ConfigKey& key : schema.gone()) add(key)->group("");  // --help does not show it
 }
 
 ConfigFlags::~ConfigFlags() = default;
 
 absl::Status ConfigFlags::Apply() {
   if (!state_->file.empty()) RUNAHEAD_RETURN_IF_ERROR(ReadConfigFile(state_->file, state_->schema));
-  for (const ConfigKey& key : state_->schema.keys()) {
-    const std::vector<std::string>& texts = state_->given[key.name];
-    if (texts.empty()) continue;
-    RUNAHEAD_ASSIGN_OR_RETURN(const ConfigValue value, FlagValue(key, texts));
-    RUNAHEAD_RETURN_IF_ERROR(state_->schema.ApplyFlag(key.name, value));
+  for (const std::vector<ConfigKey>* keys : {&state_->schema.keys(), &state_->schema.gone()}) {
+    for (const ConfigKey& key : *keys) {
+      const std::vector<std::string>& texts = state_->given[key.name];
+      if (texts.empty()) continue;
+      RUNAHEAD_ASSIGN_OR_RETURN(const ConfigValue value, FlagValue(key, texts));
+      RUNAHEAD_RETURN_IF_ERROR(state_->schema.ApplyFlag(key.name, value));
+    }
   }
   const ConfigKey* const missing = state_->schema.FirstMissing();
   if (missing != nullptr && state_->file.empty()) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/config.h"
+#include "server/base/printable.h"
 #include "server/base/text_file.h"
 
 namespace runahead {
@@ -98,7 +99,8 @@ bool HasMoreThanOneDocument(const std::string& text) {
 }
 
 absl::Status SyntaxError(const std::string& name, const YAML::Exception& error) {
-  return absl::InvalidArgumentError(absl::StrCat(name, ":", error.mark.line + 1, ": not valid YAML: ", error.msg));
+  return OneLine(
+      absl::InvalidArgumentError(absl::StrCat(name, ":", error.mark.line + 1, ": not valid YAML: ", error.msg)));
 }
 
 }  // namespace

@@ -15,7 +15,9 @@ const char* ConnectionRefusalName(ConnectionRefusal refusal) {
 }
 
 ConnectionMetrics::ConnectionMetrics(MetricRegistry& registry, const std::string& port)
-    : open(registry.AddGauge("runahead_connections", "Open connections of clients", {{"port", port}})) {
+    : open(registry.AddGauge("runahead_connections", "Open connections of clients", {{"port", port}})),
+      limit(registry.AddGauge("runahead_connections_limit", "Connections of clients that may be open",
+                              {{"port", port}})) {
   for (size_t i = 0; i < kConnectionRefusals; ++i) {
     refused_[i] = &registry.AddCounter(
         "runahead_connections_refused_total", "Connections that were closed because there were too many",

@@ -23,6 +23,7 @@ struct ConnectionMetrics {
   Counter& refused(ConnectionRefusal why) const { return *refused_[static_cast<size_t>(why)]; }
 
   Gauge& open;
+  Gauge& limit;  // of those that may be open
 
  private:
   std::array<Counter*, kConnectionRefusals> refused_;

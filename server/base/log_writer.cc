@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/monotonic.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/thread_name.h"
 
 namespace runahead {
 namespace {
@@ -107,6 +108,7 @@ LogWriter::Batch LogWriter::Take() {
 }
 
 void LogWriter::Run() {
+  NameThread("log");
   mu_.Lock();
   while (true) {
     while (lines_.empty() && untold_ == 0 && !stop_) changed_.Wait(mu_);

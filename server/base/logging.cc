@@ -88,8 +88,8 @@ struct Output {
 };
 struct Current {
   std::atomic<LogLevel> level = LogLevel::kInfo;
-  std::atomic<LogWriter*> writer = nullptr;  // from the first InitLogging on; never destroyed either
   Mutex mu;
+  std::unique_ptr<LogWriter> writer RUNAHEAD_GUARDED_BY(mu);  // from the first InitLogging on, for good
   // Before InitLogging lines are written at once.
   Output output RUNAHEAD_GUARDED_BY(mu) = {
       MakeLogger("runahead", LogFormat::kText, std::make_shared<spdlog::sinks::stderr_sink_mt>()), LogFormat::kText};
@@ -129,14 +129,21 @@ std::string NoticeOfDropped(int64_t dropped) {
   return std::string(line.data(), line.size());
 }
 
-LogWriter& GetWriter() {
-  static LogWriter* const writer = [] {
-    auto* const made = new LogWriter(STDERR_FILENO, NoticeOfDropped);
-    GetCurrent().writer = made;
+LogWriter& MakeWriter() {
+  Current& current = GetCurrent();
+  MutexLock lock(current.mu);
+  if (current.writer == nullptr) {
+    current.writer = std::make_unique<LogWriter>(STDERR_FILENO, NoticeOfDropped);
     std::atexit(FlushLog);
-    return made;
-  }();
-  return *writer;
+  }
+  return *current.writer;
+}
+
+// Null before InitLogging.
+LogWriter* CurrentWriter() {
+  Current& current = GetCurrent();
+  MutexLock lock(current.mu);
+  return current.writer.get();
 }
 
 }  // namespace
@@ -149,7 +156,7 @@ absl::StatusOr<LogLevel> ParseLogLevel(absl::string_view name) {
 }
 
 void InitLogging(absl::string_view process, LogLevel level, LogFormat format) {
-  Output output{MakeLogger(process, format, std::make_shared<WriterSink>(GetWriter())), format};
+  Output output{MakeLogger(process, format, std::make_shared<WriterSink>(MakeWriter())), format};
   Current& current = GetCurrent();
   current.level = level;
   MutexLock lock(current.mu);
@@ -174,12 +181,12 @@ void Log(LogLevel level, absl::string_view component, absl::string_view message,
 }
 
 void FlushLog() {
-  LogWriter* const writer = GetCurrent().writer;
+  LogWriter* const writer = CurrentWriter();
   if (writer != nullptr) writer->Flush(kLogFlushTime);
 }
 
 int64_t DroppedLogLines() {
-  const LogWriter* const writer = GetCurrent().writer;
+  const LogWriter* const writer = CurrentWriter();
   return writer != nullptr ? writer->dropped() : 0;
 }
 

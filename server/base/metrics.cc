@@ -7,6 +7,7 @@
 
 #include <sstream>
 
+#include "server/base/limits.h"
 #include "server/base/process_collector.h"
 #include "server/base/version.h"
 
@@ -62,9 +63,9 @@ std::vector<double> TokenBuckets() {
   return bounds;
 }
 
-std::vector<double> PowerOfTwoBuckets(int last) {
-  std::vector<double> buckets;
-  for (int bound = 1; bound <= last; bound *= 2) buckets.push_back(bound);
+std::vector<double> PowerOfTwoBuckets(int64_t most) {
+  std::vector<double> buckets = {1};
+  while (buckets.back() < static_cast<double>(most)) buckets.push_back(2 * buckets.back());
   return buckets;
 }
 

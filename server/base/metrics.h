@@ -63,15 +63,11 @@ class MetricRegistry {
   std::map<std::string, std::set<std::string>> bounded_ RUNAHEAD_GUARDED_BY(mu_);  // values by label
 };
 
-// As long as anything that is measured here may reasonably take: where the buckets of all latencies end, and the most
-// patience that an option of ours can be given (drain_timeout).
-inline constexpr absl::Duration kLongestLatency = absl::Hours(1);
-
-// Upper bounds in seconds, up to kLongestLatency.
+// Upper bounds in seconds, up to kLongestLatency (limits.h).
 std::vector<double> TtftBuckets();   // from .001: requests, their time to first token and its stages
 std::vector<double> TokenBuckets();  // from .0005: one token, one layer's transfer
-// 1, 2, 4, ... up to `last`.
-std::vector<double> PowerOfTwoBuckets(int last);
+// 1, 2, 4, ... up to the first that is no less than `most`.
+std::vector<double> PowerOfTwoBuckets(int64_t most);
 
 inline constexpr int kMaxChainWidth = 16;   // wider chains count as 16
 inline constexpr int kUsualChainWidth = 2;  // chains of up to so many workers have series from the start

@@ -13,10 +13,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "kernels/base/monotonic.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/thread_name.h"
 #include "server/base/accepter.h"
 #include "server/base/address.h"
 #include "server/base/descriptor_limit.h"
@@ -28,11 +30,11 @@
 namespace runahead {
 namespace {
 
-// In which a whole request is to come, and its answer to be taken. Prometheus waits for 10 s, the kubelet for 1.
-constexpr absl::Duration kRequestTime = absl::Seconds(5);
-constexpr absl::Duration kAnswerTime = absl::Seconds(10);
-// Connections at once, and of one address: some scrapers and probes, each for a moment.
+// Connections at once: some scrapers and probes, each for a moment. One address may have half of them. Half of either
+// may wait for a text that is being made, and only they do not give way to who comes.
 constexpr size_t kMaxConnections = 64;
+constexpr char kTooManyScrapes[] =
+    "HTTP/1.1 503 Too many scrapes at once\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
 // Accepted before those that are here have their turn.
 constexpr int kBatch = 64;
@@ -70,6 +72,7 @@ class AnswerThread {
 
  private:
   void Run() RUNAHEAD_EXCLUDES(mu_) {
+    NameThread("scrapes");
     while (std::optional<Item> item = Next()) {
       item->text = answers_.Answer(item->text);
       MutexLock lock(mu_);
@@ -98,7 +101,9 @@ class AnswerThread {
 };
 
 bool AsksForHealth(const std::string& request) {
-  return absl::StartsWith(request, "GET /healthz ") || absl::StartsWith(request, "HEAD /healthz ");
+  const absl::string_view method = absl::StartsWith(request, "HEAD ") ? "HEAD " : "GET ";
+  const absl::string_view path = absl::StripPrefix(request, method);
+  return path.size() < request.size() && (absl::StartsWith(path, "/healthz ") || absl::StartsWith(path, "/readyz "));
 }
 
 HttpText HealthText(const absl::Status& status) {
@@ -120,6 +125,8 @@ class MetricsServer::Loop {
       return HttpText{.body = registry.Serialize(), .type = "text/plain; version=0.0.4; charset=utf-8"};
     });
     answers_.Get("/healthz", [this] { return HealthText(options_.health ? options_.health() : absl::OkStatus()); });
+    answers_.Get("/readyz", [this] { return HealthText(options_.ready ? options_.ready() : absl::OkStatus()); });
+    if (options_.connections != nullptr) options_.connections->limit.Set(static_cast<double>(most_));
     scrapes_.emplace(answers_, wake_);
     thread_ = std::thread([this] { Run(); });
   }
@@ -137,6 +144,7 @@ class MetricsServer::Loop {
   using State = HttpConnection::State;
 
   void Run() RUNAHEAD_EXCLUDES(mu_) {
+    NameThread("metrics");
     for (;;) {
       Wait();
       {
@@ -182,16 +190,31 @@ class MetricsServer::Loop {
 
   void Answer(HttpConnection& connection) {
     if (AsksForHealth(connection.request())) {
-      connection.Answer(answers_.Answer(connection.request()), MonotonicNow() + kAnswerTime);
+      connection.Answer(answers_.Answer(connection.request()), MonotonicNow() + kHttpAnswerTime);
+    } else if (const std::optional<ConnectionRefusal> why = WhyNoScrape(connection)) {
+      CountRefused(*why);
+      connection.Answer(kTooManyScrapes, MonotonicNow() + kHttpAnswerTime);
     } else {
       scrapes_->Ask({connection.id(), connection.request()});
     }
   }
 
+  // Why the text that a connection has just asked for is not made: too many wait for theirs. nullopt: it is made.
+  std::optional<ConnectionRefusal> WhyNoScrape(const HttpConnection& asker) const {
+    size_t all = 0, of_host = 0;
+    for (const HttpConnection& each : connections_) {
+      if (each.state() != State::kAsked) continue;
+      ++all;
+      if (each.host() == asker.host()) ++of_host;
+    }
+    if (of_host > most_ / 4) return ConnectionRefusal::kAddress;
+    return all > most_ / 2 ? std::optional(ConnectionRefusal::kLimit) : std::nullopt;
+  }
+
   void Send(uint64_t id, std::string answer) {
     const auto found = std::find_if(connections_.begin(), connections_.end(),
                                     [id](const HttpConnection& each) { return each.id() == id; });
-    if (found != connections_.end()) found->Answer(std::move(answer), MonotonicNow() + kAnswerTime);
+    if (found != connections_.end()) found->Answer(std::move(answer), MonotonicNow() + kHttpAnswerTime);
   }
 
   void RemoveEnded() {
@@ -221,29 +244,36 @@ class MetricsServer::Loop {
   }
 
   void Admit(NewConnection connection) {
-    const std::string host(absl::StripPrefix(NumericHost(*connection.peer.get()), "::ffff:"));
+    const std::string host = PeerHost(connection.peer);
     const bool last = IsAmongTheLast(connection.socket.get(), KeptDescriptors() / 4);
     const auto of_host = static_cast<size_t>(std::count_if(
         connections_.begin(), connections_.end(), [&](const HttpConnection& each) { return each.host() == host; }));
-    bool room = true;
-    if (of_host >= most_ / 2) room = GiveWay(ConnectionRefusal::kAddress, &host);
-    if (room && connections_.size() >= most_) room = GiveWay(ConnectionRefusal::kLimit, nullptr);
-    if (room && last && !connections_.empty()) room = GiveWay(ConnectionRefusal::kDescriptors, nullptr);
-    if (!room) return;
-    connections_.emplace_back(next_id_++, std::move(connection.socket), host, MonotonicNow() + kRequestTime);
-    Advance(connections_.back());
+    if (of_host >= most_ / 2) GiveWay(ConnectionRefusal::kAddress, &host);
+    if (connections_.size() >= most_) GiveWay(ConnectionRefusal::kLimit, nullptr);
+    if (last) GiveWay(ConnectionRefusal::kDescriptors, nullptr);
+    HttpConnection& admitted =
+        connections_.emplace_back(next_id_++, std::move(connection.socket), host, MonotonicNow() + kHttpRequestTime);
+    Advance(admitted);
+    // A request that came with its connection has its answer already, and takes nobody's place.
+    if (admitted.state() == State::kEnded) connections_.pop_back();
   }
 
-  // Ends the oldest connection, of `host` where one is given, that has not been asked for an answer which is being
-  // made. False where there is none: then the new one has to go.
+  // Ends the oldest connection, of `host` where one is given, that does not wait for a text that is being made. A
+  // request that is here is looked at before. False where there is none.
   bool GiveWay(ConnectionRefusal why, const std::string* host) {
+    for (auto each = connections_.begin(); each != connections_.end(); ++each) {
+      if (host != nullptr && each->host() != *host) continue;
+      Advance(*each);
+      if (each->state() == State::kAsked) continue;
+      if (each->state() != State::kEnded) CountRefused(why);
+      connections_.erase(each);
+      return true;
+    }
+    return false;
+  }
+
+  void CountRefused(ConnectionRefusal why) {
     if (options_.connections != nullptr) options_.connections->refused(why).Increment();
-    const auto oldest = std::find_if(connections_.begin(), connections_.end(), [&](const HttpConnection& each) {
-      return each.state() != State::kAsked && (host == nullptr || each.host() == *host);
-    });
-    if (oldest == connections_.end()) return false;
-    connections_.erase(oldest);
-    return true;
   }
 
   ListeningSockets sockets_;

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/config.h"
+#include "server/base/printable.h"
 #include "server/base/text_file.h"
 
 namespace runahead {
@@ -124,7 +125,7 @@ absl::Status CheckDate(const std::string& date, const std::string& where) {
       absl::ParseTime(absl::RFC3339_full, date, &time, nullptr)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(where, ": date: '", date.substr(0, 40),
+  return absl::InvalidArgumentError(absl::StrCat(where, ": date: '", Printable(date, /*most=*/40),
                                                  "' is no date; allowed: 2026-01-31 or 2026-01-31T12:00:00Z"));
 }
 

@@ -33,17 +33,18 @@ bool Steers(uint32_t code) {
          (code >= 0x2066 && code <= 0x2069);
 }
 
-}  // namespace
-
-std::string Printable(absl::string_view text, int most) {
+// `quotes`: double quotes and backslashes are escaped, too.
+std::string Escaped(absl::string_view text, int most, bool quotes) {
   std::string out;
   for (int shown = 0; !text.empty(); ++shown) {
     if (shown == most) return out + "...";
     uint32_t code = 0;
     const size_t bytes = NextCharacter(text, code);
     const absl::string_view character = text.substr(0, bytes);
-    if (static_cast<unsigned char>(text[0]) < 0x80) {
-      out += character == "'" ? "'" : absl::CHexEscape(character);
+    const auto first = static_cast<unsigned char>(text[0]);
+    const bool plain = character == "'" || (!quotes && first >= 0x20 && first != 0x7f);
+    if (first < 0x80) {
+      out += plain ? std::string(character) : absl::CHexEscape(character);
     } else if (Steers(code)) {
       for (const char c : character) absl::StrAppendFormat(&out, "\\x%02x", static_cast<unsigned char>(c));
     } else {
@@ -52,6 +53,17 @@ std::string Printable(absl::string_view text, int most) {
     text.remove_prefix(bytes);
   }
   return out;
+}
+
+}  // namespace
+
+std::string Printable(absl::string_view text, int most) {
+  return Escaped(text, most, /*quotes=*/true);
+}
+
+absl::Status OneLine(const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), Escaped(status.message(), kOneLineCharacters, /*quotes=*/false));
 }
 
 std::string FirstCharacters(absl::string_view text, int most) {

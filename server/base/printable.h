@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
 namespace runahead {
@@ -13,6 +14,13 @@ inline constexpr int kPrintableCharacters = 64;
 // backslashes, whatever steers a terminal or turns the direction of writing, and bytes that are no UTF-8 are escaped as
 // in C ("\n", "\x1b").
 std::string Printable(absl::string_view text, int most = kPrintableCharacters);
+
+inline constexpr int kOneLineCharacters = 2000;
+
+// `status` with a message of at most so many characters, "..." behind them. What Printable escapes is escaped in it,
+// but for double quotes and backslashes, which may be our own. For messages about files that quote them in many places.
+// Payloads are left out.
+absl::Status OneLine(const absl::Status& status);
 
 // The first `most` characters of `text` as they are, with "..." where there are more.
 std::string FirstCharacters(absl::string_view text, int most);

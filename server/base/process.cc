@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/metrics.h"
+#include "server/base/tls_options.h"
 
 namespace runahead {
 namespace {
@@ -38,6 +39,7 @@ void DeclareProcessOptions(ConfigSchema& schema, ProcessOptions& options) {
   schema.String("cluster_key", &options.cluster_key, {.value_name = "FILE"},
                 "The secret of the cluster, the same file for router and workers: workers take calls and links only "
                 "from who has it; without one they listen on loopback only");
+  DeclareClusterTls(schema, options.cluster_tls, options.cluster_tls_name);
   schema.Bool(
       "channelz", &options.channelz,
       "The port of the gRPC services has gRPC's channelz too, open to all: what connections and calls there are");
@@ -46,15 +48,19 @@ void DeclareProcessOptions(ConfigSchema& schema, ProcessOptions& options) {
   schema.String("log_format", &options.log_format, {.one_of = {"text", "json"}},
                 "How: text for people, or a JSON object a line");
   schema.Duration(
-      "drain_timeout", &options.drain_timeout, {.max = kLongestLatency},
+      "drain_timeout", &options.drain_timeout, {},
       "How long requests of a router and decodes of a worker may go on after SIGTERM before they are ended");
   schema.Int("max_connections", &options.max_connections, {.min = 4, .max = 1 << 20},
              "Connections to the gRPC port at the most, three quarters of them from one address; fewer where the limit "
              "of descriptors is low. Others are closed at once");
   schema.Duration(
-      "port_patience", &options.port_patience, {.min = absl::Seconds(1), .max = absl::Hours(1)},
+      "port_patience", &options.port_patience, {.min = absl::Seconds(1)},
       "How long the gRPC port may leave the process's own questions unanswered before /healthz says so; after "
       "three times as long the process ends");
+  schema.Int("connection_streams", &options.connection_streams, {.min = 1, .max = 1 << 20},
+             "Calls that one connection may have open at once");
+  schema.Bytes("min_arrival_rate", &options.min_arrival_rate, {.min = 1, .max = 1 << 30},
+               "Bytes a second that must come of a message, and be taken of an answer that is one; a slower one ends");
   schema.Int("ready_fd", &options.ready_fd, {.min = -1, .max = 1 << 20},
              "File descriptor that gets one line of JSON with the addresses when the process serves; -1 for none");
   schema.FlagOnly();

@@ -12,6 +12,18 @@ constexpr double kNewest = 0.25;
 
 }  // namespace
 
+void ProgressMeter::Expect(double work, absl::Duration took, bool compiles) {
+  MutexLock lock(mu_);
+  compiles_ = compiles;
+  Measured(work, took);
+}
+
+void ProgressMeter::Measured(double work, absl::Duration took) {
+  const double per_work = absl::ToDoubleSeconds(took) / std::max(work, 1.0);
+  const auto [known, fresh] = seconds_per_work_.emplace(SizeOf(work), per_work);
+  if (!fresh) known->second += kNewest * (per_work - known->second);
+}
+
 void ProgressMeter::Wanted() {
   MutexLock lock(mu_);
   if (!wanted_) wanted_ = clock_.Now();
@@ -28,9 +40,9 @@ void ProgressMeter::Resting() {
   awake_.reset();
 }
 
-void ProgressMeter::Begin(double work) {
+void ProgressMeter::Begin(double work, bool whole) {
   MutexLock lock(mu_);
-  units_.push_back({work, clock_.Now()});
+  units_.push_back({work, whole, clock_.Now()});
 }
 
 void ProgressMeter::End() {
@@ -38,12 +50,9 @@ void ProgressMeter::End() {
   const absl::Time now = clock_.Now();
   const Unit unit = units_.front();
   units_.pop_front();
-  const double took = absl::ToDoubleSeconds(now - std::max(unit.begun, last_end_));
+  if (unit.whole) Measured(unit.work, now - std::max(unit.begun, last_end_));
   last_end_ = now;
   ++done_;
-  const double per_work = took / std::max(unit.work, 1.0);
-  const auto [known, fresh] = seconds_per_work_.emplace(SizeOf(unit.work), per_work);
-  if (!fresh) known->second += kNewest * (per_work - known->second);
 }
 
 void ProgressMeter::SetJob(uint64_t job, JobActivity activity, const std::string& waits_for) {
@@ -86,7 +95,8 @@ ProgressMeter::Reading ProgressMeter::Read() const {
     const Unit& unit = units_.front();
     since = std::min(since, std::max(unit.begun, last_end_));
     reading.usual = Usual(unit.work);
-    reading.first = patient_ || !seconds_per_work_.contains(SizeOf(unit.work));
+    const bool first_of_size = !seconds_per_work_.contains(SizeOf(unit.work));
+    reading.first = patient_ || seconds_per_work_.empty() || (compiles_ && first_of_size);
   }
   reading.computing = since != absl::InfiniteFuture();
   if (reading.computing) reading.since = now - since;

@@ -40,14 +40,20 @@ class ProgressMeter {
     // For so long without a unit's end, or without the thread's taking up what is wanted.
     absl::Duration since;
     absl::Duration
-        usual;           // what a unit of that size took here; 0: no unit is under way, or nothing like it was measured
-    bool first = false;  // no unit of its size has ended yet: it may be that kernels are compiled for it
-    uint64_t done = 0;   // units
+        usual;  // what a unit of that size took here; 0: no unit is under way, or nothing like it was measured
+    // No unit of its size has ended yet, and it may be that kernels are compiled for it; or nothing at all is known.
+    bool first = false;
+    uint64_t done = 0;  // units
     std::vector<Job> jobs;
   };
 
   // `patient`: units may take long for reasons of their own, so each counts as the first of its size.
   explicit ProgressMeter(Clock& clock = RealClock(), bool patient = false) : clock_(clock), patient_(patient) {}
+
+  // What a unit of so much work took at the start, before the thread had any; by it units of all sizes are reckoned.
+  // `compiles`: the first of a size may still compile kernels. Without that only a meter that nothing is known of, and
+  // a patient one, read `first`.
+  void Expect(double work, absl::Duration took, bool compiles) RUNAHEAD_EXCLUDES(mu_);
 
   // From any thread: there is something for the thread to do.
   void Wanted() RUNAHEAD_EXCLUDES(mu_);
@@ -55,8 +61,9 @@ class ProgressMeter {
   void Awake() RUNAHEAD_EXCLUDES(mu_);
   void Resting() RUNAHEAD_EXCLUDES(mu_);
 
-  // A unit begins. `work` grows with the time that it takes; units of as much, within a factor of two, are alike.
-  void Begin(double work) RUNAHEAD_EXCLUDES(mu_);
+  // A unit begins. `work` grows with the time that it takes; units of as much, within a factor of two, are alike. One
+  // that is not `whole` takes at most what such a unit takes, and its end tells nothing of how long others take.
+  void Begin(double work, bool whole = true) RUNAHEAD_EXCLUDES(mu_);
   // The oldest unit that has not ended ends.
   void End() RUNAHEAD_EXCLUDES(mu_);
 
@@ -68,6 +75,7 @@ class ProgressMeter {
  private:
   struct Unit {
     double work;
+    bool whole;
     absl::Time begun;
   };
   struct JobState {
@@ -75,6 +83,7 @@ class ProgressMeter {
     absl::Time since;
   };
   static int SizeOf(double work);
+  void Measured(double work, absl::Duration took) RUNAHEAD_REQUIRES(mu_);
   absl::Duration Usual(double work) const RUNAHEAD_REQUIRES(mu_);
 
   Clock& clock_;
@@ -83,6 +92,7 @@ class ProgressMeter {
   std::optional<absl::Time> wanted_ RUNAHEAD_GUARDED_BY(mu_);  // since when, and not taken up
   std::optional<absl::Time> awake_ RUNAHEAD_GUARDED_BY(mu_);   // since when, without a look at what is wanted
   std::deque<Unit> units_ RUNAHEAD_GUARDED_BY(mu_);            // under way
+  bool compiles_ RUNAHEAD_GUARDED_BY(mu_) = true;
   absl::Time last_end_ RUNAHEAD_GUARDED_BY(mu_) = absl::InfinitePast();
   std::map<int, double> seconds_per_work_ RUNAHEAD_GUARDED_BY(mu_);  // by size
   std::map<uint64_t, JobState> jobs_ RUNAHEAD_GUARDED_BY(mu_);

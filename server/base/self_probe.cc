@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/thread_name.h"
 
 namespace runahead {
 namespace {
@@ -54,6 +55,7 @@ bool SelfProbe::Pause() {
 }
 
 void SelfProbe::Run() {
+  NameThread("probe");
   absl::Time last = clock_.Now();
   bool hopeless = false;
   do {

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "kernels/base/status_macros.h"
+#include "kernels/base/thread_name.h"
 #include "server/base/logging.h"
 
 namespace runahead {
@@ -44,6 +45,7 @@ StopSignal::~StopSignal() {
 }
 
 void StopSignal::Run() {
+  NameThread("signals");
   bool second = false;
   while (true) {
     pollfd waits[] = {{signal_fd_, POLLIN, 0}, {end_fd_, POLLIN, 0}};

@@ -5,6 +5,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 namespace runahead {
 
@@ -33,6 +34,10 @@ std::string NumericHost(const sockaddr& address) {
   if (address.sa_family == AF_INET6) bytes = &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
   if (bytes == nullptr || inet_ntop(address.sa_family, bytes, text, sizeof(text)) == nullptr) return "";
   return text;
+}
+
+std::string PeerHost(const SocketAddress& peer) {
+  return std::string(absl::StripPrefix(NumericHost(*peer.get()), "::ffff:"));
 }
 
 int PortOf(const sockaddr_storage& storage) {

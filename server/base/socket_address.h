@@ -22,6 +22,9 @@ absl::StatusOr<SocketAddress> NumericSocketAddress(const HostPort& address);
 // The host of an IPv4 or IPv6 address; empty for what is none.
 std::string NumericHost(const sockaddr& address);
 
+// The same of one who connects: IPv4 that arrives at an IPv6 socket is the same host as at one of its own.
+std::string PeerHost(const SocketAddress& peer);
+
 // Of an IPv4 or IPv6 address.
 int PortOf(const sockaddr_storage& storage);
 

@@ -27,10 +27,10 @@ void Answer::AddLogprobs(const v1::TokenLogprobs& logprobs, v1::Tokens& message)
 
 void Answer::Feed(const v1::SampledToken& token, v1::Tokens& message) {
   if (reason_) return;
-  if (message.ids().empty()) message.set_index(tokens_);
+  if (message.ids().empty()) message.set_index(tokens());
   message.add_ids(token.id());
   if (token.has_logprobs()) AddLogprobs(token.logprobs(), message);
-  ++tokens_;
+  ids_.push_back(token.id());
   if (stop_ids_.contains(token.id())) {
     reason_ = v1::FINISH_REASON_STOP;
     return;
@@ -40,7 +40,7 @@ void Answer::Feed(const v1::SampledToken& token, v1::Tokens& message) {
   if (output.stopped) {
     stopped_by_text_ = true;
     reason_ = v1::FINISH_REASON_STOP;
-  } else if (tokens_ >= max_tokens_) {
+  } else if (tokens() >= max_tokens_) {
     reason_ = v1::FINISH_REASON_LENGTH;
   }
 }

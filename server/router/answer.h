@@ -32,7 +32,9 @@ class Answer {
   std::optional<v1::FinishReason> reason() const { return reason_; }
   // Whether a stop string ended it: the decode worker does not know of those.
   bool stopped_by_text() const { return stopped_by_text_; }
-  int32_t tokens() const { return tokens_; }
+  int32_t tokens() const { return static_cast<int32_t>(ids_.size()); }
+  // All of them, with which it goes on anywhere. Their text may be held back here.
+  const std::vector<int32_t>& ids() const { return ids_; }
 
   // The text held back until now, once the answer has ended.
   std::string Finish();
@@ -45,7 +47,7 @@ class Answer {
   const int32_t max_tokens_;
   TextStream text_;
   StopMatcher stops_;
-  int32_t tokens_ = 0;
+  std::vector<int32_t> ids_;
   bool stopped_by_text_ = false;
   std::optional<v1::FinishReason> reason_;
 };

@@ -36,13 +36,15 @@ void PeerClock::Asked(uint64_t ping, absl::Time now) {
   if (under_way_.size() > ClockOffset::kSamples) under_way_.pop_front();
 }
 
-void PeerClock::Answered(uint64_t ping, int64_t theirs_ns, absl::Time now) {
+std::optional<absl::Time> PeerClock::Answered(uint64_t ping, int64_t theirs_ns, absl::Time now) {
   MutexLock lock(mu_);
   const auto found =
       std::find_if(under_way_.begin(), under_way_.end(), [ping](const Ping& p) { return p.number == ping; });
-  if (found == under_way_.end()) return;
-  if (theirs_ns != 0) offset_.Add(found->sent, absl::ToUnixNanos(now), theirs_ns);
+  if (found == under_way_.end()) return std::nullopt;
+  const int64_t sent = found->sent;
+  if (theirs_ns != 0) offset_.Add(sent, absl::ToUnixNanos(now), theirs_ns);
   under_way_.erase(found);
+  return absl::FromUnixNanos(sent);
 }
 
 std::optional<ClockOffset::Estimate> PeerClock::At(absl::Time now) const {

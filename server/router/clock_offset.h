@@ -44,8 +44,9 @@ class ClockOffset {
 class PeerClock {
  public:
   void Asked(uint64_t ping, absl::Time now) RUNAHEAD_EXCLUDES(mu_);
-  // `theirs_ns` is absl::ToUnixNanos of their clock; 0: they do not say. Pings may be answered late, or never.
-  void Answered(uint64_t ping, int64_t theirs_ns, absl::Time now) RUNAHEAD_EXCLUDES(mu_);
+  // `theirs_ns` is absl::ToUnixNanos of their clock; 0: they do not say. Pings may be answered late, or never. When the
+  // ping was asked; nothing where that is forgotten.
+  std::optional<absl::Time> Answered(uint64_t ping, int64_t theirs_ns, absl::Time now) RUNAHEAD_EXCLUDES(mu_);
   std::optional<ClockOffset::Estimate> At(absl::Time now) const RUNAHEAD_EXCLUDES(mu_);
 
  private:

@@ -1,39 +1,46 @@
 #include "server/router/decode_lease.h"
 
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/base/status_macros.h"
 #include "server/router/worker_call.h"
 #include "server/router/worker_failure.h"
+#include "server/task/co_status.h"
 
 namespace runahead {
 namespace {
 
-// Whether a worker is there is for its connection to judge, which gives a silent one up sooner: then the call ends.
-// These are for one that answers pings and not this.
-constexpr absl::Duration kReservePatience = absl::Seconds(6);
-constexpr absl::Duration kRenewPatience = absl::Seconds(1);  // it is asked again
+// As kReservePatience; it is asked again.
+constexpr absl::Duration kRenewPatience = absl::Seconds(1);
 
 // Not ended by a cancel, and what it brings is kept until it is released: a lease whose answer nobody read would hold
-// its memory until it expires.
-absl::StatusOr<v1::ReserveReply> Ask(const LiveWorker& worker, const DecodeLease::Need& need, Clock& clock) {
+// its memory until it expires. DEADLINE_EXCEEDED where none came in time.
+Task<absl::StatusOr<v1::ReserveReply>> Ask(const LiveWorker& worker, const DecodeLease::Need& need, Clock& clock) {
   v1::ReserveRequest request;
   request.set_request_id(need.request_id);
   request.set_prompt_tokens(need.prompt_tokens);
   request.set_total_tokens(need.total_tokens);
   request.set_epoch(worker.capabilities.epoch());
   request.set_max_x_tokens(need.max_x_tokens);
+  if (need.expected_tokens) request.set_expected_tokens(*need.expected_tokens);
+  request.set_parked_first(need.parked_first);
+  if (need.arriving_tokens) request.set_arriving_tokens(*need.arriving_tokens);
   v1::ReserveReply reply;
-  const absl::Status status =
-      CallWorker(clock, kReservePatience, {worker.lost.get()}, [&](grpc::ClientContext* context, auto done) {
-        worker.decode->async()->Reserve(context, &request, &reply, std::move(done));
-      });
-  if (absl::IsDeadlineExceeded(status)) return absl::UnavailableError("no answer to Reserve");
-  RUNAHEAD_RETURN_IF_ERROR(status);
-  return reply;
+  const StartUnary start = [&](grpc::ClientContext* context, auto done) {
+    worker.decode->async()->Reserve(context, &request, &reply, std::move(done));
+  };
+  const std::vector<CancelToken*> ends = {worker.lost.get()};
+  const absl::Status status = co_await CallWorker(clock, *worker.hearing, need.patience, ends, start);
+  RUNAHEAD_CO_RETURN_IF_ERROR(status);
+  co_return reply;
+}
+
+// A worker that does not say how many it counts gave memory for all.
+int32_t CountedTokens(const v1::ReserveReply& reply, const DecodeLease::Need& need) {
+  return reply.counted_tokens() > 0 ? reply.counted_tokens() : need.total_tokens;
 }
 
 }  // namespace
@@ -50,20 +57,34 @@ int32_t MaxXTokens(const Placement& placement) {
   return static_cast<int32_t>(prompt);
 }
 
-absl::StatusOr<std::unique_ptr<DecodeLease>> DecodeLease::Reserve(
-    const Need& need, const Fleet::Ticket& ticket, absl::Span<const std::shared_ptr<const LiveWorker>> chain,
-    Fleet& fleet, Sequencer& sequencer, Clock& clock, CancelToken& cancel) {
-  RUNAHEAD_ASSIGN_OR_RETURN(const auto workers, fleet.RankDecode(ticket, need.total_tokens, chain));
+Task<absl::StatusOr<std::unique_ptr<DecodeLease>>> DecodeLease::Reserve(
+    const Need& need, const FleetQueue::Ticket& ticket, absl::Span<const std::shared_ptr<const LiveWorker>> chain,
+    FleetQueue& queue, Fleet& fleet, Sequencer& sequencer, Clock& clock, CancelToken& cancel) {
+  RUNAHEAD_CO_ASSIGN_OR_RETURN(const auto workers, queue.RankDecode(ticket, need.of_worker(), chain));
   absl::Status refused = absl::UnavailableError("the decode workers were lost, or began to drain, just now");
   for (const std::shared_ptr<const LiveWorker>& worker : workers) {
-    if (!fleet.LeaseAsked(*worker)) continue;
-    const absl::StatusOr<v1::ReserveReply> lease = Ask(*worker, need, clock);
+    if (need.arriving_tokens && !worker->capabilities.moves()) {
+      if (absl::IsUnavailable(refused))
+        refused = absl::FailedPreconditionError("takes no sequences that run elsewhere");
+      continue;
+    }
+    if (const absl::Status may_ask = queue.LeaseAsked(ticket, need.of_worker(), *worker); !may_ask.ok()) {
+      if (absl::IsResourceExhausted(may_ask)) refused = may_ask;
+      continue;
+    }
+    absl::StatusOr<v1::ReserveReply> lease = co_await Ask(*worker, need, clock);
+    if (absl::IsDeadlineExceeded(lease.status())) {
+      if (need.avoid_silent) queue.Avoid(ticket, worker->index);
+      lease = absl::UnavailableError("no answer to Reserve");
+    }
     std::unique_ptr<DecodeLease> held;
-    if (lease.ok()) held.reset(new DecodeLease(fleet, sequencer, clock, worker, *lease, need.total_tokens));
+    if (lease.ok()) {
+      held.reset(new DecodeLease(fleet, sequencer, clock, worker, *lease, CountedTokens(*lease, need)));
+    }
+    if (absl::IsResourceExhausted(lease.status())) fleet.LeaseRefused(*worker, need.of_worker());
     fleet.LeaseAnswered(*worker);
-    if (absl::IsResourceExhausted(lease.status())) fleet.LeaseRefused(*worker, need.total_tokens);
-    RUNAHEAD_RETURN_IF_ERROR(cancel.status());
-    if (held != nullptr) return held;
+    RUNAHEAD_CO_RETURN_IF_ERROR(cancel.status());
+    if (held != nullptr) co_return held;
     if (IsToBlame(lease.status())) fleet.ejections().Judge(WorkerRole::kDecode, worker->index, lease.status());
     // One that is full now is worth waiting for, whatever the others say.
     if (absl::IsResourceExhausted(refused)) continue;
@@ -71,7 +92,7 @@ absl::StatusOr<std::unique_ptr<DecodeLease>> DecodeLease::Reserve(
     if (refused == worker->lost->status()) continue;  // which names the worker
     refused = OfWorker(absl::StrCat("decode worker ", worker->capabilities.name()), refused);
   }
-  return refused;
+  co_return refused;
 }
 
 DecodeLease::DecodeLease(Fleet& fleet, Sequencer& sequencer, Clock& clock, std::shared_ptr<const LiveWorker> worker,
@@ -83,29 +104,33 @@ DecodeLease::DecodeLease(Fleet& fleet, Sequencer& sequencer, Clock& clock, std::
       id_(reply.lease()),
       x_tokens_(reply.x_tokens()),
       kv_from_(reply.kv_from()),
-      tokens_(tokens) {
+      tokens_(tokens),
+      taken_(clock.Now()) {
   fleet_.LeaseTaken(*worker_, tokens_);
 }
 
 DecodeLease::~DecodeLease() {
   GiveUp();
-  fleet_.LeaseReturned(*worker_, tokens_);
+  std::optional<absl::Duration> held;
+  if (decodes_) held = clock_.Now() - taken_;
+  fleet_.LeaseReturned(*worker_, tokens_, held);
 }
 
-absl::StatusOr<bool> DecodeLease::Renew(CancelToken& cancel) {
+Task<absl::StatusOr<bool>> DecodeLease::Renew(CancelToken& cancel) {
   v1::RenewRequest request;
   *request.mutable_lease() = id_;
   v1::RenewReply reply;
-  const absl::Status status =
-      CallWorker(clock_, kRenewPatience, {&cancel, worker_->lost.get()}, [&](grpc::ClientContext* context, auto done) {
-        worker_->decode->async()->Renew(context, &request, &reply, std::move(done));
-      });
-  RUNAHEAD_RETURN_IF_ERROR(cancel.status());
-  if (status.ok()) return true;
-  RUNAHEAD_RETURN_IF_ERROR(worker_->lost->status());
-  if (absl::IsDeadlineExceeded(status)) return false;
-  return OfWorker(absl::StrCat("decode worker ", worker_->capabilities.name(), ", renewing a lease"),
-                  absl::UnavailableError(status.message()));
+  const StartUnary start = [&](grpc::ClientContext* context, auto done) {
+    worker_->decode->async()->Renew(context, &request, &reply, std::move(done));
+  };
+  const std::vector<CancelToken*> ends = {&cancel, worker_->lost.get()};
+  const absl::Status status = co_await CallWorker(clock_, *worker_->hearing, kRenewPatience, ends, start);
+  RUNAHEAD_CO_RETURN_IF_ERROR(cancel.status());
+  if (status.ok()) co_return true;
+  RUNAHEAD_CO_RETURN_IF_ERROR(worker_->lost->status());
+  if (absl::IsDeadlineExceeded(status)) co_return false;
+  co_return OfWorker(absl::StrCat("decode worker ", worker_->capabilities.name(), ", renewing a lease"),
+                     absl::UnavailableError(status.message()));
 }
 
 }  // namespace runahead

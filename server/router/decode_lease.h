@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -11,8 +12,9 @@
 #include "runahead/v1/worker.pb.h"
 #include "server/base/clock.h"
 #include "server/router/cancel_token.h"
-#include "server/router/fleet.h"
+#include "server/router/fleet_queue.h"
 #include "server/router/sequencer.h"
+#include "server/task/task.h"
 
 namespace runahead {
 
@@ -20,7 +22,11 @@ namespace runahead {
 // buffers hold its prefix only without.
 int32_t MaxXTokens(const Placement& placement);
 
-// Gives the memory back when destroyed. For one thread at a time; blocks.
+// Whether a worker is there is for its connection to judge, which gives a silent one up sooner: then the call ends.
+// This is for one that answers pings and not Reserve.
+inline constexpr absl::Duration kReservePatience = absl::Seconds(6);
+
+// Gives the memory back when destroyed. For one thread at a time.
 class DecodeLease {
  public:
   struct Need {
@@ -28,23 +34,44 @@ class DecodeLease {
     int32_t prompt_tokens = 0;
     int32_t total_tokens = 0;  // prompt + max_tokens
     int32_t max_x_tokens = 0;  // of which the chain can hand X off (MaxXTokens)
+    absl::Duration lead = {};  // predicted, until its KV has come
+    // Prompt and expected output: the lease may begin small, and grow. Absent: memory for all of it is wanted at once.
+    std::optional<int32_t> expected_tokens = {};
+    bool parked_first = false;  // where memory gets short, before others
+    // The sequence runs on another decode worker, and KV of so many of its tokens comes from there, at most. Only
+    // workers that take such sequences are asked.
+    std::optional<int32_t> arriving_tokens = {};
+    absl::Duration patience = kReservePatience;  // with each worker
+    bool avoid_silent = false;  // the ticket avoids those who did not answer in time (FleetQueue::Avoid)
+
+    DecodeNeed of_worker() const {
+      return {total_tokens, absl::ToDoubleSeconds(lead), expected_tokens.value_or(total_tokens)};
+    }
   };
 
-  // Asks one decode worker after the other, the one with most free memory first. RESOURCE_EXHAUSTED when all that are
-  // ready are full now, or keep what they have for older tickets; OUT_OF_RANGE when no empty store could hold it;
-  // UNAVAILABLE when none that could is ready, or it was lost meanwhile; `cancel`'s status. `chain` will hand off to
-  // it. `fleet`, `sequencer` and `clock` must outlive the lease.
-  static absl::StatusOr<std::unique_ptr<DecodeLease>> Reserve(const Need& need, const Fleet::Ticket& ticket,
-                                                              absl::Span<const std::shared_ptr<const LiveWorker>> chain,
-                                                              Fleet& fleet, Sequencer& sequencer, Clock& clock,
-                                                              CancelToken& cancel);
+  // Asks one decode worker after the other, as FleetQueue::RankDecode ranks them. RESOURCE_EXHAUSTED when all that are
+  // ready have no slot or no memory now, or keep what they have for older tickets; OUT_OF_RANGE when no empty store
+  // could hold it; UNAVAILABLE when none that could is ready, or it was lost meanwhile, FAILED_PRECONDITION when none
+  // takes sequences that run elsewhere; `cancel`'s status. `chain` will
+  // hand off to it. `queue`, `fleet`, `sequencer` and `clock` must outlive the lease.
+  static Task<absl::StatusOr<std::unique_ptr<DecodeLease>>> Reserve(
+      const Need& need, const FleetQueue::Ticket& ticket, absl::Span<const std::shared_ptr<const LiveWorker>> chain,
+      FleetQueue& queue, Fleet& fleet, Sequencer& sequencer, Clock& clock, CancelToken& cancel);
   ~DecodeLease();
   DecodeLease(const DecodeLease&) = delete;
   DecodeLease& operator=(const DecodeLease&) = delete;
 
   // Keeps it for another 30 s. False when the worker has not answered within a second: as long as it is not given up
   // that is no reason to end anything, and it is to be asked again. UNAVAILABLE when the lease or the worker is gone.
-  absl::StatusOr<bool> Renew(CancelToken& cancel);
+  Task<absl::StatusOr<bool>> Renew(CancelToken& cancel);
+
+  // The fleet learns how long leases are held of those that tokens are asked of.
+  void Decodes() { decodes_ = true; }
+  // The sequence of `from`, which is given back next, goes on here: for how long leases are held the two count as one.
+  void GoesOnFor(DecodeLease& from) {
+    taken_ = from.taken_;
+    from.decodes_ = false;
+  }
 
   // Says that it is not wanted any more: what decodes on it ends at the next step. It may be said more than once.
   void GiveUp() { sequencer_.Release(worker_->index, id_); }
@@ -66,7 +93,9 @@ class DecodeLease {
   const std::shared_ptr<const LiveWorker> worker_;
   const v1::LeaseId id_;
   const int32_t x_tokens_, kv_from_;
-  const int32_t tokens_;
+  const int32_t tokens_;  // that it counts at its worker
+  absl::Time taken_;
+  bool decodes_ = false;
 };
 
 }  // namespace runahead

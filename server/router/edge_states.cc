@@ -1,5 +1,7 @@
 #include "server/router/edge_states.h"
 
+#include <algorithm>
+
 namespace runahead {
 
 WorkerLife LifeOf(const v1::Capabilities& worker) {
@@ -11,6 +13,7 @@ uint32_t EdgeStates::Generation(const WorkerLife& a, const WorkerLife& b) {
 }
 
 bool EdgeStates::Usable(const WorkerLife& a, const WorkerLife& b) const {
+  if (IsDoubted(EdgeBetween(a, b))) return false;
   const auto found = edges_.find(EndsOf(a, b));
   return found == edges_.end() || found->second.usable();
 }
@@ -24,7 +27,7 @@ EdgeState EdgeStates::StateOf(const WorkerLife& a, const WorkerLife& b) const {
 }
 
 bool EdgeStates::Reaches(const WorkerLife& prefill, const WorkerLife& decode) const {
-  return !unreachable_.contains({prefill, decode});
+  return !unreachable_.contains({prefill, decode}) && !IsDoubted({WorkerPath::Kind::kHandoff, prefill, decode});
 }
 
 bool EdgeStates::Report(const WorkerLife& by, const v1::PathState& state, absl::Time now) {
@@ -59,10 +62,51 @@ bool EdgeStates::Renew(absl::Time now) {
   return renewed;
 }
 
+WorkerPath EdgeStates::EdgeBetween(const WorkerLife& a, const WorkerLife& b) {
+  const auto [first, second] = EndsOf(a, b);
+  return {WorkerPath::Kind::kEdge, first, second};
+}
+
+bool EdgeStates::IsDoubted(const WorkerPath& path) const {
+  return std::any_of(doubts_.begin(), doubts_.end(), [&path](const Doubted& doubt) { return doubt.path == path; });
+}
+
+void EdgeStates::Doubt(const WorkerPath& path, absl::Time now) {
+  if (over_.contains(path.from) || over_.contains(path.to)) return;
+  const bool edge = path.kind == WorkerPath::Kind::kEdge;
+  const auto known = edges_.find(EndsOf(path.from, path.to));
+  const bool works =
+      edge ? known == edges_.end() || known->second.usable() : !unreachable_.contains({path.from, path.to});
+  if (!works) return;  // its ends have said so already
+  Doubted doubt{edge ? EdgeBetween(path.from, path.to) : path, ++last_question_, {path.from}, now + kDoubtTimeout};
+  if (edge) doubt.unanswered.insert(path.to);  // of a way of hand-off its prefill worker alone tells
+  for (const WorkerLife& end : doubt.unanswered) questions_[end] = doubt.question;
+  std::erase_if(doubts_, [&doubt](const Doubted& before) { return before.path == doubt.path; });
+  doubts_.push_back(std::move(doubt));
+}
+
+uint64_t EdgeStates::Question(const WorkerLife& life) const {
+  const auto found = questions_.find(life);
+  return found == questions_.end() ? 0 : found->second;
+}
+
+bool EdgeStates::Answer(const WorkerLife& by, uint64_t question) {
+  for (Doubted& doubt : doubts_) {
+    if (doubt.question <= question) doubt.unanswered.erase(by);
+  }
+  return std::erase_if(doubts_, [](const Doubted& doubt) { return doubt.unanswered.empty(); }) > 0;
+}
+
+bool EdgeStates::EndDoubts(absl::Time now) {
+  return std::erase_if(doubts_, [now](const Doubted& doubt) { return now >= doubt.until; }) > 0;
+}
+
 void EdgeStates::Forget(const WorkerLife& life) {
   over_.Add(life);
   std::erase_if(edges_, [&life](const auto& edge) { return edge.first.first == life || edge.first.second == life; });
   std::erase_if(unreachable_, [&life](const Ends& ends) { return ends.first == life || ends.second == life; });
+  std::erase_if(doubts_, [&life](const Doubted& doubt) { return doubt.path.from == life || doubt.path.to == life; });
+  questions_.erase(life);
 }
 
 }  // namespace runahead

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "server/base/logging.h"
 
 namespace runahead {
 
@@ -53,8 +52,10 @@ std::vector<bool> Ejections::Ejected(WorkerRole role) {
 }
 
 void Ejections::Update() {
+  LogLater later;
   MutexLock lock(mu_);
   for (const WorkerRole role : {WorkerRole::kPrefill, WorkerRole::kDecode}) UpdateRole(role);
+  later.Take(untold_);
 }
 
 void Ejections::UpdateRole(WorkerRole which) {
@@ -64,11 +65,11 @@ void Ejections::UpdateRole(WorkerRole which) {
   const char* const work = which == WorkerRole::kPrefill ? "prefill" : "decode";
   for (size_t i = 0; i < ejected.size(); ++i) {
     if (ejected[i] && !role.ejected[i]) {
-      LogWarning("ejection", names_[i], " gets no ", work, " work for ",
-                 absl::FormatDuration(absl::Ceil(role.ejection.until(static_cast<int>(i)) - now, absl::Seconds(1))),
-                 ", for it fails again and again: ", last_failures_[i]);
+      untold_.Warning("ejection", names_[i], " gets no ", work, " work for ",
+                      absl::FormatDuration(absl::Ceil(role.ejection.until(static_cast<int>(i)) - now, absl::Seconds(1))),
+                      ", for it fails again and again: ", last_failures_[i]);
     } else if (!ejected[i] && role.ejected[i] && role.ready[i]) {
-      LogInfo("ejection", names_[i], " gets ", work, " work again");
+      untold_.Info("ejection", names_[i], " gets ", work, " work again");
     }
   }
   role.ejected = std::move(ejected);

@@ -10,6 +10,7 @@
 #include "kernels/base/mutex.h"
 #include "scheduler/placement/ejection.h"
 #include "server/base/clock.h"
+#include "server/base/log_later.h"
 #include "server/router/router_metrics.h"
 
 namespace runahead {
@@ -33,7 +34,8 @@ class Ejections {
   // By worker: who is to get no work of this role now.
   std::vector<bool> Ejected(WorkerRole role) RUNAHEAD_EXCLUDES(mu_);
 
-  // Gauge and log follow the time also while nobody asks. Called again and again.
+  // The gauge follows the time also while nobody asks, and the log says who is ejected: only here, for the others are
+  // called under locks. Called again and again, without one.
   void Update() RUNAHEAD_EXCLUDES(mu_);
 
  private:
@@ -52,6 +54,7 @@ class Ejections {
   std::vector<std::string> names_ RUNAHEAD_GUARDED_BY(mu_);
   std::vector<uint64_t> incarnations_ RUNAHEAD_GUARDED_BY(mu_);
   std::vector<std::string> last_failures_ RUNAHEAD_GUARDED_BY(mu_);
+  LogLater untold_ RUNAHEAD_GUARDED_BY(mu_);  // until Update
 };
 
 }  // namespace runahead

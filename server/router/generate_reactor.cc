@@ -74,17 +74,19 @@ void GenerateReactor::End(const absl::Status& status) {
   Next();
 }
 
-absl::Status GenerateReactor::AwaitEnd() {
+Task<absl::Status> GenerateReactor::AwaitEnd() {
+  bool cut = false;
+  while (!LookForEnd(cut)) co_await at_end_.Until(clock_, clock_.Now() + stall_timeout_);
+  co_return cut ? StalledStatus() : absl::OkStatus();
+}
+
+bool GenerateReactor::LookForEnd(bool& cut) {
   MutexLock lock(mu_);
-  while (!ended_) {
-    if (Stalled()) {
-      context_->TryCancel();
-      while (!ended_) ended_changed_.Wait(mu_);
-      return StalledStatus();
-    }
-    clock_.WaitUntil(mu_, ended_changed_, clock_.Now() + stall_timeout_);
+  if (!ended_ && !cut && Stalled()) {
+    cut = true;
+    context_->TryCancel();
   }
-  return absl::OkStatus();
+  return ended_;
 }
 
 bool GenerateReactor::Stalled() const {
@@ -129,7 +131,7 @@ void GenerateReactor::OnDone() {
   metrics_.CallEnded();
   pass_ = DrainGate::Pass();
   ended_ = true;
-  ended_changed_.NotifyAll();
+  at_end_.Notify();
 }
 
 }  // namespace runahead

@@ -16,6 +16,8 @@
 #include "server/router/response_queue.h"
 #include "server/router/router_metrics.h"
 #include "server/router/session.h"
+#include "server/task/task.h"
+#include "server/task/wake.h"
 
 namespace runahead {
 
@@ -38,9 +40,9 @@ class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateRespon
   // Ends the call once everything sent is written; nothing may be sent after it.
   void End(const absl::Status& status) RUNAHEAD_EXCLUDES(mu_);
 
-  // Blocks until the call has ended, which End() must have asked for. A client that stalls is cut off: CANCELLED says
+  // Waits until the call has ended, which End() must have asked for. A client that stalls is cut off: CANCELLED says
   // so.
-  absl::Status AwaitEnd() RUNAHEAD_EXCLUDES(mu_);
+  Task<absl::Status> AwaitEnd() RUNAHEAD_EXCLUDES(mu_);
 
  private:
   GenerateReactor(grpc::CallbackServerContext* context, DrainGate::Pass pass, absl::Duration stall_timeout,
@@ -50,6 +52,8 @@ class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateRespon
   void OnDone() override;
   void Next() RUNAHEAD_REQUIRES(mu_);
   bool Stalled() const RUNAHEAD_REQUIRES(mu_);
+  // Whether it has ended; cuts off a client that stalls, and says so in `cut`.
+  bool LookForEnd(bool& cut) RUNAHEAD_EXCLUDES(mu_);
   absl::Status StalledStatus() const;
 
   grpc::CallbackServerContext* const context_;
@@ -59,8 +63,8 @@ class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateRespon
   const absl::Time deadline_;
   const absl::Duration slack_;  // a cancel so shortly before the deadline is the deadline's
   CancelToken cancel_;
+  Wake at_end_;
   Mutex mu_;
-  CondVar ended_changed_;
   DrainGate::Pass pass_ RUNAHEAD_GUARDED_BY(mu_);
   std::shared_ptr<GenerateReactor> itself_ RUNAHEAD_GUARDED_BY(mu_);
   ResponseQueue queue_ RUNAHEAD_GUARDED_BY(mu_);

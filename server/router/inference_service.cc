@@ -6,41 +6,27 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/base/status_macros.h"
+#include "server/base/cpu_limit.h"
 #include "server/router/answer_limits.h"
 #include "server/router/chat_input.h"
 #include "server/router/request_log.h"
 #include "server/router/validation.h"
 #include "server/rpc/status.h"
 #include "server/rpc/take_memory.h"
+#include "server/task/co_status.h"
 
 namespace runahead {
 namespace {
 
+CallDoor WithKeys(CallDoor door, KeyDoor* keys) {
+  if (keys != nullptr) {
+    door.admit = [keys](const grpc::ServerContextBase& context) { return keys->Admit(context); };
+  }
+  return door;
+}
+
 // What JSON takes once it is parsed, for each of its bytes (kMaxChatJsonBytes).
 constexpr size_t kParsedJson = 40;
-
-// What a request that waits for its session keeps.
-struct WaitingRequest {
-  v1::GenerateRequest request;
-  ByteBudget::Lease memory;
-};
-
-// A call whose answer comes from a session thread; holds its pass until gRPC is done with it.
-class HoldingReactor final : public grpc::ServerUnaryReactor {
- public:
-  explicit HoldingReactor(DrainGate::Pass pass) : pass_(std::move(pass)) {}
-
-  // Cancelled when the client goes away or its deadline passes.
-  CancelToken& cancel() { return cancel_; }
-
- private:
-  void OnCancel() override { cancel_.Cancel(absl::CancelledError("the call has ended")); }
-  void OnDone() override { delete this; }
-
-  DrainGate::Pass pass_;
-  CancelToken cancel_;
-};
 
 // The span that a call comes from. A header that is there twice is as wrong as one that cannot be read.
 std::optional<TraceContext> CallerOf(const grpc::CallbackServerContext& context) {
@@ -60,6 +46,11 @@ absl::StatusOr<std::string> TextOf(const v1::DetokenizeRequest& request, const T
                       absl::StrCat("their text has more than ", kMaxDetokenizedBytes, " bytes; send them in parts"));
 }
 
+// Its JSON is parsed to be checked, and again to be rendered.
+absl::Status TakeChat(const v1::ChatMessages& chat, ByteBudget::Lease& memory) {
+  return TakeMemory(memory, memory.bytes() + static_cast<int64_t>(kParsedJson * ChatJsonBytes(chat)));
+}
+
 // One that never became a session: what it asks for is not looked at but for its id.
 void LogRefused(const std::string& given_id, const absl::Status& status, absl::Duration took) {
   RequestRecord record;
@@ -69,12 +60,38 @@ void LogRefused(const std::string& given_id, const absl::Status& status, absl::D
   LogRequest(record);
 }
 
+// For the steps of all requests, which are short: so few that a router of thousands has few threads in all.
+int StepThreads() {
+  return std::clamp(UsableCores(), 2, 8);
+}
+
 }  // namespace
 
-InferenceService::InferenceService(const RouterParts& parts, const ServiceLimits& limits, CallDoor door)
-    : MessageService(std::move(door)), parts_(parts), limits_(limits), pool_(limits.max_sessions, limits.max_streams) {
+// A call whose answer comes from elsewhere; holds its pass until gRPC is done with it.
+class HoldingReactor final : public grpc::ServerUnaryReactor {
+ public:
+  explicit HoldingReactor(DrainGate::Pass pass) : pass_(std::move(pass)) {}
+
+  // Cancelled when the client goes away or its deadline passes.
+  CancelToken& cancel() { return cancel_; }
+
+ private:
+  void OnCancel() override { cancel_.Cancel(absl::CancelledError("the call has ended")); }
+  void OnDone() override { delete this; }
+
+  DrainGate::Pass pass_;
+  CancelToken cancel_;
+};
+
+InferenceService::InferenceService(const RouterParts& parts, const ServiceLimits& limits, CallDoor door, KeyDoor* keys)
+    : MessageService(WithKeys(std::move(door), keys)),
+      parts_(parts),
+      limits_(limits),
+      keys_(keys),
+      places_(limits.max_sessions, limits.max_streams, parts.queue),
+      steps_("session", StepThreads()) {
   Stream("Generate", &InferenceService::Begin);
-  Unary("Tokenize", &InferenceService::Tokenize);
+  Unary("Tokenize", &InferenceService::BeginTokenize);
   Unary("Detokenize", &InferenceService::Detokenize);
   Unary("ListModels", &InferenceService::ListModels);
   Unary("GetTrace", &InferenceService::GetTrace);
@@ -86,39 +103,35 @@ absl::StatusOr<DrainGate::Pass> InferenceService::Enter() {
   return gate->Enter();
 }
 
-absl::Status InferenceService::Submit(CancelToken& cancel, SessionPool::Work work) {
-  if (!pool_.busy()) {
-    pool_.Submit(cancel, std::move(work));
-    return absl::OkStatus();
-  }
-  RUNAHEAD_RETURN_IF_ERROR(parts_.fleet.EnterQueue());
-  pool_.Submit(cancel, [this, work = std::move(work)](const std::function<void()>& settled) {
-    parts_.fleet.LeaveQueue();
-    work(settled);
-  });
-  return absl::OkStatus();
-}
-
-grpc::ServerUnaryReactor* InferenceService::Reply(std::function<absl::Status(CancelToken& cancel)> work,
-                                                  absl::Status status) {
+grpc::ServerUnaryReactor* InferenceService::Reply(Work work, absl::Status status) {
   absl::StatusOr<DrainGate::Pass> pass = Enter();
   if (!pass.ok()) status = pass.status();
   auto* const reactor = new HoldingReactor(pass.ok() ? *std::move(pass) : DrainGate::Pass());
   if (status.ok()) {
-    status = Submit(reactor->cancel(), [reactor, work = std::move(work)](const auto&) {
-      reactor->Finish(ClientStatus(work(reactor->cancel())));
-    });
+    absl::StatusOr<std::unique_ptr<SessionPlaces::Place>> place = places_.Enter();
+    status = place.status();
+    if (status.ok()) steps_.Start(RunReply(reactor, *std::move(place), std::move(work)));
   }
   if (!status.ok()) reactor->Finish(ClientStatus(status));
   return reactor;
 }
 
+Task<> InferenceService::RunReply(HoldingReactor* reactor, std::unique_ptr<SessionPlaces::Place> place, Work work) {
+  co_await place->Await(reactor->cancel());
+  const absl::Status status = co_await work(reactor->cancel());
+  reactor->Finish(ClientStatus(status));  // with which it may go
+}
+
 absl::Status InferenceService::Check(const v1::GenerateRequest& request, ByteBudget::Lease& memory) const {
   RUNAHEAD_RETURN_IF_ERROR(CheckInputSize(request, *parts_.tokenizer, parts_.model));
-  // It is parsed to be checked, and again to be rendered.
-  const auto json = static_cast<int64_t>(kParsedJson * ChatJsonBytes(request));
-  RUNAHEAD_RETURN_IF_ERROR(TakeMemory(memory, memory.bytes() + json));
+  RUNAHEAD_RETURN_IF_ERROR(TakeChat(request.chat(), memory));
   return ValidateRequest(request, parts_.model, parts_.experiments);
+}
+
+absl::Status InferenceService::Check(const v1::TokenizeRequest& request, ByteBudget::Lease& memory) const {
+  RUNAHEAD_RETURN_IF_ERROR(CheckInputSize(request, parts_.model));
+  RUNAHEAD_RETURN_IF_ERROR(TakeChat(request.chat(), memory));
+  return ValidateTokenize(request, parts_.model);
 }
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Begin(grpc::CallbackServerContext* context,
@@ -132,46 +145,61 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Begin(grpc::Ca
   const std::shared_ptr<GenerateReactor> reactor = GenerateReactor::Create(
       context, pass.ok() ? *std::move(pass) : DrainGate::Pass(), limits_.stall_timeout, parts_.clock, parts_.metrics);
   const std::string given_id = request.request_id();
+  RequestOwner owner;
+  if (status.ok()) {
+    absl::StatusOr<RequestOwner> found = OwnerOf(*context, keys_, request);
+    status = found.status();
+    if (status.ok()) owner = *std::move(found);
+  }
   if (status.ok()) {
     {
       MutexLock lock(mu_);
       calls_.insert(reactor);
       if (!cut_.ok()) reactor->cancel().Cancel(cut_);
     }
-    // Shared, for a function must be one that can be copied.
-    const auto kept = std::make_shared<WaitingRequest>(WaitingRequest{std::move(request), std::move(memory)});
-    status = Submit(reactor->cancel(),
-                    [this, reactor, kept, arrival, caller = CallerOf(*context)](const std::function<void()>& settled) {
-                      RunSession(reactor, std::move(kept->request), arrival, caller, std::move(kept->memory), settled);
-                    });
-    if (!status.ok()) parts_.metrics.CountAdmissionRejection(AdmissionRejection::kQueueFull);
+    absl::StatusOr<std::unique_ptr<SessionPlaces::Place>> place = places_.Enter();
+    status = place.status();
+    if (status.ok()) {
+      steps_.Start(RunSession(reactor, *std::move(place), std::move(request), arrival, CallerOf(*context),
+                              std::move(memory), std::move(owner)));
+    } else {
+      parts_.metrics.CountAdmissionRejection(AdmissionRejection::kQueueFull);
+    }
   }
   if (!status.ok()) {
     parts_.metrics.RequestFinished(status.code(), parts_.clock.Now() - arrival);
     LogRefused(given_id, status, parts_.clock.Now() - arrival);
+    owner = {};  // gives its place back before the client hears
     reactor->End(status);
-    MutexLock lock(mu_);
-    calls_.erase(reactor);
+    Forget(reactor);
   }
   return reactor.get();
 }
 
-void InferenceService::RunSession(const std::shared_ptr<GenerateReactor>& reactor, v1::GenerateRequest request,
-                                  absl::Time arrival, const std::optional<TraceContext>& caller,
-                                  ByteBudget::Lease memory, const std::function<void()>& settled) {
+void InferenceService::Forget(const std::shared_ptr<GenerateReactor>& reactor) {
+  MutexLock lock(mu_);
+  calls_.erase(reactor);
+}
+
+Task<> InferenceService::RunSession(std::shared_ptr<GenerateReactor> reactor,
+                                    std::unique_ptr<SessionPlaces::Place> place, v1::GenerateRequest request,
+                                    absl::Time arrival, std::optional<TraceContext> caller, ByteBudget::Lease memory,
+                                    RequestOwner owner) {
+  co_await place->Await(reactor->cancel());
   Session session(parts_, std::move(request), arrival, reactor->deadline(), reactor->cancel(), *reactor, caller,
-                  std::move(memory));
-  const absl::Status status = session.Run(settled);
+                  std::move(memory), std::move(owner.tenant), std::move(owner.grant));
+  const std::function<void()> settled = [&place] { place->Settle(); };
+  const absl::Status status = co_await session.Run(settled);
   parts_.metrics.RequestFinished(status.code(), parts_.clock.Now() - arrival);
   RequestRecord record = session.Record(status);
   reactor->End(status);
   // Where it stalled earlier, the session has ended with that.
-  if (const absl::Status taken = reactor->AwaitEnd(); status.ok() && !taken.ok()) {
+  const absl::Status taken = co_await reactor->AwaitEnd();
+  if (status.ok() && !taken.ok()) {
     record.status = absl::Status(taken.code(), absl::StrCat("cut off: ", taken.message()));
   }
   LogRequest(record);
-  MutexLock lock(mu_);
-  calls_.erase(reactor);
+  Forget(reactor);
 }
 
 void InferenceService::CutOff(const absl::Status& why) {
@@ -184,39 +212,45 @@ void InferenceService::CutOff(const absl::Status& why) {
   for (const std::shared_ptr<GenerateReactor>& call : calls) call->cancel().Cancel(why);
 }
 
-absl::StatusOr<std::vector<int32_t>> InferenceService::IdsOf(const v1::TokenizeRequest& request, CancelToken& cancel) {
-  RUNAHEAD_RETURN_IF_ERROR(ValidateTokenize(request, parts_.model));
-  RUNAHEAD_ASSIGN_OR_RETURN(const LargeTextTurns::Turn turn,
-                            parts_.large_text_turns->Await(TextBytes(request), cancel));
+Task<absl::StatusOr<std::vector<int32_t>>> InferenceService::IdsOf(const v1::TokenizeRequest& request,
+                                                                   CancelToken& cancel) {
+  RUNAHEAD_CO_ASSIGN_OR_RETURN(const LargeTextTurns::Turn turn,
+                               co_await parts_.large_text_turns->Await(TextBytes(request), cancel));
   const auto keep_going = [&cancel] { return cancel.status(); };
   if (request.has_chat()) {
-    RUNAHEAD_RETURN_IF_ERROR(parts_.chat_template.status());
-    return EncodeChat(*parts_.chat_template, *parts_.tokenizer, request.chat(), parts_.clock.Now(), keep_going);
+    RUNAHEAD_CO_RETURN_IF_ERROR(parts_.chat_template.status());
+    co_return EncodeChat(*parts_.chat_template, *parts_.tokenizer, request.chat(), parts_.clock.Now(), keep_going);
   }
   const EncodeOptions options{.parse_special = request.special(), .add_bos = !request.without_begin()};
-  return parts_.tokenizer->Encode(request.text(), options, keep_going);
+  co_return parts_.tokenizer->Encode(request.text(), options, keep_going);
 }
 
-grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* /*context*/,
-                                                     const v1::TokenizeRequest* request,
-                                                     v1::TokenizeResponse* response) {
-  return Reply(
-      [this, request, response](CancelToken& cancel) -> absl::Status {
-        RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, IdsOf(*request, cancel));
-        response->mutable_ids()->Add(ids.begin(), ids.end());
-        return CheckAnswerSize(*response);
-      },
-      CheckTextSize(*request, parts_.model));
+Task<absl::Status> InferenceService::AnswerTokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse& response,
+                                                    CancelToken& cancel) {
+  RUNAHEAD_CO_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, co_await On(*parts_.work, IdsOf(request, cancel)));
+  response.mutable_ids()->Add(ids.begin(), ids.end());
+  co_return CheckAnswerSize(response);
+}
+
+Task<absl::Status> InferenceService::AnswerDetokenize(const v1::DetokenizeRequest& request,
+                                                      v1::DetokenizeResponse& response) {
+  RUNAHEAD_CO_RETURN_IF_ERROR(ValidateDetokenize(request, parts_.model));
+  RUNAHEAD_CO_ASSIGN_OR_RETURN(*response.mutable_text(), TextOf(request, *parts_.tokenizer));
+  co_return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* InferenceService::BeginTokenize(grpc::CallbackServerContext* /*context*/,
+                                                          const v1::TokenizeRequest* request,
+                                                          v1::TokenizeResponse* response, ByteBudget::Lease& memory) {
+  return Reply([this, request, response](CancelToken& cancel) { return AnswerTokenize(*request, *response, cancel); },
+               Check(*request, memory));
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* /*context*/,
                                                        const v1::DetokenizeRequest* request,
                                                        v1::DetokenizeResponse* response) {
-  return Reply([this, request, response](CancelToken&) -> absl::Status {
-    RUNAHEAD_RETURN_IF_ERROR(ValidateDetokenize(*request, parts_.model));
-    RUNAHEAD_ASSIGN_OR_RETURN(*response->mutable_text(), TextOf(*request, *parts_.tokenizer));
-    return absl::OkStatus();
-  });
+  return Reply(
+      [this, request, response](CancelToken&) { return On(*parts_.work, AnswerDetokenize(*request, *response)); });
 }
 
 grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,

@@ -17,23 +17,29 @@
 #include "runahead/v1/inference.grpc.pb.h"
 #include "server/base/drain_gate.h"
 #include "server/router/generate_reactor.h"
+#include "server/router/key_door.h"
 #include "server/router/session.h"
-#include "server/router/session_pool.h"
+#include "server/router/session_places.h"
 #include "server/rpc/message_service.h"
+#include "server/task/task.h"
+#include "server/task/thread_executor.h"
 
 namespace runahead {
 
+class HoldingReactor;
+
 struct ServiceLimits {
-  int max_sessions = 128;  // requests that run at once and have no token yet, nor wait for decode memory
+  int max_sessions = 1024;  // requests that run at once and have no token yet, nor wait for decode memory
   absl::Duration stall_timeout = absl::Seconds(30);
-  int max_streams = 1024;  // all requests that run at once, each on a thread of its own
+  int max_streams = 16384;  // all requests that run at once
 };
 
-// Thread-safe. Reactors hand the work to session threads and never block themselves.
+// Thread-safe. A request is a coroutine, from its arrival to its end: reactors begin it and never block themselves.
 class InferenceService final : public MessageService<v1::Inference> {
  public:
-  // `parts`, and what `door` names, must outlive the service; destroy the gRPC server before it.
-  InferenceService(const RouterParts& parts, const ServiceLimits& limits, CallDoor door = {});
+  // `parts`, `keys` and what `door` names must outlive the service; destroy the gRPC server before it. `keys` says who
+  // may call; null: anybody.
+  InferenceService(const RouterParts& parts, const ServiceLimits& limits, CallDoor door = {}, KeyDoor* keys = nullptr);
 
   // Where calls get their pass: the server's gate, which exists only once the server runs. Calls that come before are
   // UNAVAILABLE. `gate` must outlive all calls.
@@ -42,8 +48,9 @@ class InferenceService final : public MessageService<v1::Inference> {
   // Ends all Generate calls soon and with `why`, which is not OK: those that run, wait, and will come.
   void CutOff(const absl::Status& why) RUNAHEAD_EXCLUDES(mu_);
 
-  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context, const v1::TokenizeRequest* request,
-                                     v1::TokenizeResponse* response) override;
+  // Tokenize. `memory` is what the request takes.
+  grpc::ServerUnaryReactor* BeginTokenize(grpc::CallbackServerContext* context, const v1::TokenizeRequest* request,
+                                          v1::TokenizeResponse* response, ByteBudget::Lease& memory);
   grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context, const v1::DetokenizeRequest* request,
                                        v1::DetokenizeResponse* response) override;
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context, const v1::ListModelsRequest* request,
@@ -57,27 +64,32 @@ class InferenceService final : public MessageService<v1::Inference> {
                                                         v1::GenerateRequest& request, ByteBudget::Lease memory);
   // All that can be said of the request before it waits; takes what it will take besides.
   absl::Status Check(const v1::GenerateRequest& request, ByteBudget::Lease& memory) const;
+  absl::Status Check(const v1::TokenizeRequest& request, ByteBudget::Lease& memory) const;
   absl::StatusOr<DrainGate::Pass> Enter();
-  // Runs `work` on a session thread, or, once `cancel` is cancelled, soon in any case; RESOURCE_EXHAUSTED when it would
-  // have to wait and the queue is full.
-  absl::Status Submit(CancelToken& cancel, SessionPool::Work work);
-  // The answer of a call that `work` makes on a session thread, where `status`, of what was looked at before, is OK.
-  grpc::ServerUnaryReactor* Reply(std::function<absl::Status(CancelToken& cancel)> work,
-                                  absl::Status status = absl::OkStatus());
+  // What answers a unary call; `cancel` lives until it has ended.
+  using Work = std::function<Task<absl::Status>(CancelToken& cancel)>;
+  // The answer of a call that `work` makes in its turn, where `status`, of what was looked at before, is OK.
+  grpc::ServerUnaryReactor* Reply(Work work, absl::Status status = absl::OkStatus());
+  static Task<> RunReply(HoldingReactor* reactor, std::unique_ptr<SessionPlaces::Place> place, Work work);
+  Task<absl::Status> AnswerTokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse& response,
+                                    CancelToken& cancel);
+  Task<absl::Status> AnswerDetokenize(const v1::DetokenizeRequest& request, v1::DetokenizeResponse& response);
   // The ids of the prompt that Generate would make of the same.
-  absl::StatusOr<std::vector<int32_t>> IdsOf(const v1::TokenizeRequest& request, CancelToken& cancel);
-  // `settled` is called when the request holds up no other's start any more.
-  void RunSession(const std::shared_ptr<GenerateReactor>& reactor, v1::GenerateRequest request, absl::Time arrival,
-                  const std::optional<TraceContext>& caller, ByteBudget::Lease memory,
-                  const std::function<void()>& settled) RUNAHEAD_EXCLUDES(mu_);
+  Task<absl::StatusOr<std::vector<int32_t>>> IdsOf(const v1::TokenizeRequest& request, CancelToken& cancel);
+  Task<> RunSession(std::shared_ptr<GenerateReactor> reactor, std::unique_ptr<SessionPlaces::Place> place,
+                    v1::GenerateRequest request, absl::Time arrival, std::optional<TraceContext> caller,
+                    ByteBudget::Lease memory, RequestOwner owner) RUNAHEAD_EXCLUDES(mu_);
+  void Forget(const std::shared_ptr<GenerateReactor>& reactor) RUNAHEAD_EXCLUDES(mu_);
 
   const RouterParts& parts_;
   const ServiceLimits limits_;
+  const KeyDoor* const keys_;
   std::atomic<DrainGate*> gate_ = nullptr;
   Mutex mu_;
   absl::flat_hash_set<std::shared_ptr<GenerateReactor>> calls_ RUNAHEAD_GUARDED_BY(mu_);  // not ended
   absl::Status cut_ RUNAHEAD_GUARDED_BY(mu_);                                             // not OK: what CutOff said
-  SessionPool pool_;  // the last, for its threads use the rest
+  SessionPlaces places_;
+  ThreadExecutor steps_;  // the last, for what runs there uses the rest
 };
 
 }  // namespace runahead

@@ -1,37 +1,23 @@
 #include "server/router/live_table.h"
 
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/config.h"
 #include "server/base/logging.h"
-#include "server/base/text_file.h"
 #include "server/router/served_table.h"
 
 namespace runahead {
-namespace {
-
-// Whether it is something that is no file: a pipe, a folder.
-bool IsOther(const std::string& path) {
-  std::error_code error;
-  const auto type = std::filesystem::status(path, error).type();
-  return type != std::filesystem::file_type::regular && type != std::filesystem::file_type::not_found;
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<LiveTable>> LiveTable::Open(const std::string& path, const ModelInfo& served) {
   auto table = std::make_unique<LiveTable>();
   if (path.empty()) return table;
   table->served_ = served;
-  table->seen_ = ReadTextFile(path, kMaxConfigBytes);
-  table->path_ = path;
-  if (const absl::Status taken = table->Take(table->seen_); !taken.ok()) {
+  table->file_ = FollowedFile(path, kMaxConfigBytes);
+  if (const absl::Status taken = table->Take(); !taken.ok()) {
     return absl::Status(taken.code(), absl::StrCat("table: ", taken.message()));
   }
-  if (IsOther(path)) table->path_.clear();  // it has said all
   return table;
 }
 
@@ -40,9 +26,9 @@ std::shared_ptr<const PartitionTable> LiveTable::Get() const {
   return table_;
 }
 
-absl::Status LiveTable::Take(const absl::StatusOr<std::string>& text) {
-  RUNAHEAD_RETURN_IF_ERROR(text.status());
-  RUNAHEAD_ASSIGN_OR_RETURN(ServedTable parsed, ParseServedTable(*text, path_, served_));
+absl::Status LiveTable::Take() {
+  RUNAHEAD_RETURN_IF_ERROR(file_.text().status());
+  RUNAHEAD_ASSIGN_OR_RETURN(ServedTable parsed, ParseServedTable(*file_.text(), file_.path(), served_));
   auto table = std::make_shared<const PartitionTable>(std::move(parsed.table));
   dtype_ = std::move(parsed.dtype);
   doubted_.clear();
@@ -59,17 +45,11 @@ std::optional<std::string> LiveTable::DoubtOf(const std::string& dtype) {
 }
 
 void LiveTable::Poll(absl::Time now, RouterMetrics& metrics) {
-  if (path_.empty() || now < next_look_) return;
-  next_look_ = now + kTablePeriod;
-  // Text is compared, not time and size: these may stay the same over a change, and change without one.
-  absl::StatusOr<std::string> text = absl::FailedPreconditionError(absl::StrCat(path_, " is no file any more"));
-  if (!IsOther(path_)) text = ReadTextFile(path_, kMaxConfigBytes);  // a pipe would be waited for
-  if (text == seen_) return;
-  seen_ = std::move(text);
-  const absl::Status taken = Take(seen_);
+  if (!file_.Look(now)) return;
+  const absl::Status taken = Take();
   metrics.CountTableReload(taken.ok() ? TableReload::kOk : TableReload::kError);
   if (taken.ok()) {
-    LogInfo("table", path_, " has changed: in use from now on");
+    LogInfo("table", file_.path(), " has changed: in use from now on");
   } else {
     LogWarning("table", taken.message(), "; the partition table from before stays in use");
   }

@@ -10,12 +10,13 @@
 #include "absl/time/time.h"
 #include "kernels/base/mutex.h"
 #include "scheduler/partition/partition_table.h"
+#include "server/base/followed_file.h"
 #include "server/router/agreement.h"
 #include "server/router/router_metrics.h"
 
 namespace runahead {
 
-inline constexpr absl::Duration kTablePeriod = absl::Seconds(1);
+inline constexpr absl::Duration kTablePeriod = kFollowPeriod;
 
 class LiveTable {
  public:
@@ -39,14 +40,12 @@ class LiveTable {
   std::optional<std::string> DoubtOf(const std::string& dtype);
 
  private:
-  absl::Status Take(const absl::StatusOr<std::string>& text) RUNAHEAD_EXCLUDES(mu_);
+  absl::Status Take() RUNAHEAD_EXCLUDES(mu_);  // what the file says
 
-  std::string path_;
+  FollowedFile file_;
   ModelInfo served_;
-  absl::Time next_look_ = absl::InfinitePast();
-  absl::StatusOr<std::string> seen_;  // of the file, at the last look
-  std::string dtype_;                 // of the table in use
-  std::string doubted_;               // the workers' dtype that DoubtOf has spoken of
+  std::string dtype_;    // of the table in use
+  std::string doubted_;  // the workers' dtype that DoubtOf has spoken of
   mutable Mutex mu_;
   std::shared_ptr<const PartitionTable> table_ RUNAHEAD_GUARDED_BY(mu_) = std::make_shared<const PartitionTable>();
 };

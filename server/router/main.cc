@@ -11,7 +11,7 @@
 namespace runahead {
 namespace {
 
-// How soon health follows the workers. (How soon the table follows its file: kTablePeriod.)
+// How soon health follows the workers. (How soon what stands in files follows them: kFollowPeriod.)
 constexpr absl::Duration kHealthPeriod = absl::Milliseconds(50);
 
 absl::Status RunRouter(const RouterOptions& options, StopSignal& stop) {
@@ -22,7 +22,9 @@ absl::Status RunRouter(const RouterOptions& options, StopSignal& stop) {
     router->UpdateHealth();
     router->UpdateEjections();
     router->UpdateTable();
+    router->UpdateKeys();
     router->UpdateMemory();
+    router->UpdateTls();
   } while (!stop.Wait(kHealthPeriod));
   LogInfo("main", "stopping: draining for up to ", absl::FormatDuration(options.process.drain_timeout));
   router->Drain(options.process.drain_timeout);

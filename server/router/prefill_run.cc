@@ -24,7 +24,9 @@ std::vector<v1::StartJob> StartJobs(const PrefillOrder& order, const Placement& 
   v1::StartJob common;
   common.set_request_id(order.request_id);
   common.set_schedule(ScheduleToProto(plan.schedule));
-  common.set_interleave(plan.interleaved);
+  common.set_interleave(plan.overtakes);
+  common.set_expected_us(absl::ToInt64Microseconds(absl::Seconds(placement.expected_s)));
+  common.set_allowance_us(absl::ToInt64Microseconds(absl::Seconds(placement.allowance.left_s())));
   if (order.trace != nullptr) common.set_traceparent(order.trace->traceparent());
   int64_t end = 0;
   common.add_bounds(0);
@@ -38,7 +40,6 @@ std::vector<v1::StartJob> StartJobs(const PrefillOrder& order, const Placement& 
     common.mutable_decode()->set_link_address(decode.link_address());
     common.mutable_decode()->set_incarnation(decode.incarnation());
     common.mutable_decode()->set_epoch(decode.epoch());
-    common.mutable_decode()->set_rpc_address(order.lease->worker().address);
   }
   if (order.time_left != absl::InfiniteDuration()) {
     // Rounded up: no worker's deadline passes before the router's.
@@ -80,7 +81,7 @@ absl::Status PrefillRun::Start(const PrefillOrder& order) {
   events.first_token = [self = shared_from_this()](const v1::FirstToken& token) {
     MutexLock lock(self->mu_);
     self->first_token_ = token;
-    self->changed_.NotifyAll();
+    self->news_.Notify();
   };
   events.ended = [self = shared_from_this()](const JobOutcome& end) { self->Ended(end); };
   events.member_free = [self = shared_from_this()](int worker) { self->MemberFree(worker); };
@@ -107,26 +108,31 @@ absl::Status PrefillRun::Start(const PrefillOrder& order) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<v1::FirstToken>> PrefillRun::AwaitFirstToken(absl::Time until, CancelToken& cancel) {
-  const auto notify = [this] {
-    MutexLock lock(mu_);
-    changed_.NotifyAll();
-  };
-  std::shared_ptr<CancelToken> lost = std::make_shared<CancelToken>();  // never, without a lease
-  {
-    MutexLock lock(mu_);
-    if (decode_ != nullptr) lost = decode_->lost;
-  }
+std::shared_ptr<CancelToken> PrefillRun::DecodeLost() {
+  MutexLock lock(mu_);
+  return decode_ != nullptr ? decode_->lost : std::make_shared<CancelToken>();
+}
+
+Task<absl::StatusOr<std::optional<v1::FirstToken>>> PrefillRun::AwaitFirstToken(absl::Time until, CancelToken& cancel) {
+  const auto notify = [this] { news_.Notify(); };
+  const std::shared_ptr<CancelToken> lost = DecodeLost();
   const CancelToken::Subscription on_cancel = cancel.OnCancel(notify);
   const CancelToken::Subscription on_lost = lost->OnCancel(notify);
-  MutexLock lock(mu_);
   while (true) {
-    RUNAHEAD_RETURN_IF_ERROR(cancel.status());
-    RUNAHEAD_RETURN_IF_ERROR(failed_.status());
-    RUNAHEAD_RETURN_IF_ERROR(lost->status());
-    if (first_token_ || clock_.Now() >= until) return first_token_;
-    clock_.WaitUntil(mu_, changed_, until);
+    if (auto found = Look(until, cancel, *lost)) co_return *std::move(found);
+    co_await news_.Until(clock_, until);
   }
+}
+
+std::optional<absl::StatusOr<std::optional<v1::FirstToken>>> PrefillRun::Look(absl::Time until,
+                                                                              const CancelToken& cancel,
+                                                                              const CancelToken& lost) {
+  MutexLock lock(mu_);
+  RUNAHEAD_RETURN_IF_ERROR(cancel.status());
+  RUNAHEAD_RETURN_IF_ERROR(failed_.status());
+  RUNAHEAD_RETURN_IF_ERROR(lost.status());
+  if (first_token_ || clock_.Now() >= until) return first_token_;
+  return std::nullopt;
 }
 
 void PrefillRun::Cancel() {
@@ -144,19 +150,24 @@ PrefillRun::Failure PrefillRun::failure() {
   MutexLock lock(mu_);
   const bool lost = failure_.fault == JobFault::kNone || failure_.fault == JobFault::kPath;
   if (lost && decode_ != nullptr && decode_->lost->cancelled()) return {JobFault::kLost, decode_};
-  return failure_;
+  Failure failure = failure_;
+  // No member says that it failed: the session did not reach the decode worker.
+  if (failure.fault == JobFault::kNone && decode_ != nullptr) failure.suspects = {decode_};
+  return failure;
 }
 
 void PrefillRun::Ended(const JobOutcome& end) {
+  // Before the session hears of the end: its next plan is not to cross them.
+  if (end.fault == JobFault::kPath) fleet_.Doubt(PathsOf(end));
   MutexLock lock(mu_);
   if (!end.status.ok()) {
-    failure_ = {end.fault, end.worker < 0 ? nullptr : Member(end.worker)};
+    failure_ = {end.fault, end.worker < 0 ? nullptr : Member(end.worker), SuspectsOf(end)};
     failed_.Cancel(end.status);
   } else if (!first_token_) {
     failure_ = {JobFault::kFailed, placement_.chain.back()};
     failed_.Cancel(absl::InternalError("the chain ended without a token"));
   }
-  changed_.NotifyAll();
+  news_.Notify();
 }
 
 void PrefillRun::Reported(int worker, const absl::Status& said, v1::JobCause cause) {
@@ -168,9 +179,43 @@ void PrefillRun::Reported(int worker, const absl::Status& said, v1::JobCause cau
   if (decode_ != nullptr) ejections.Judge(WorkerRole::kDecode, decode_->index, said);
 }
 
-const std::shared_ptr<const LiveWorker>& PrefillRun::Member(int worker) const {
-  return *std::find_if(placement_.chain.begin(), placement_.chain.end(),
-                       [&](const auto& live) { return live->index == worker; });
+std::vector<WorkerPath> PrefillRun::PathsOf(const JobOutcome& end) {
+  const auto& chain = placement_.chain;
+  const auto life = [&](size_t place) { return LifeOf(chain[place]->capabilities); };
+  std::vector<WorkerPath> paths;
+  MutexLock lock(mu_);
+  for (const auto& [worker, handoff] : end.failed_over) {
+    const size_t place = PlaceOf(worker);
+    if (handoff) {
+      if (decode_ != nullptr) paths.push_back({WorkerPath::Kind::kHandoff, life(place), LifeOf(decode_->capabilities)});
+      continue;
+    }
+    for (size_t to = std::max<size_t>(place, 1); to <= place + 1 && to < chain.size(); ++to) {
+      paths.push_back({WorkerPath::Kind::kEdge, life(to - 1), life(to)});
+    }
+  }
+  return paths;
+}
+
+std::vector<std::shared_ptr<const LiveWorker>> PrefillRun::SuspectsOf(const JobOutcome& end) const {
+  const auto& chain = placement_.chain;
+  std::vector<std::shared_ptr<const LiveWorker>> suspects;
+  for (const auto& [worker, handoff] : end.failed_over) {
+    const size_t place = PlaceOf(worker);
+    if (handoff) {
+      if (decode_ != nullptr) suspects.push_back(decode_);
+      continue;
+    }
+    if (place > 0) suspects.push_back(chain[place - 1]);
+    if (place + 1 < chain.size()) suspects.push_back(chain[place + 1]);
+  }
+  return suspects;
+}
+
+size_t PrefillRun::PlaceOf(int worker) const {
+  const auto& chain = placement_.chain;
+  return std::find_if(chain.begin(), chain.end(), [&](const auto& live) { return live->index == worker; }) -
+         chain.begin();
 }
 
 void PrefillRun::MemberFree(int worker) {

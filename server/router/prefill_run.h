@@ -19,6 +19,8 @@
 #include "server/router/request_trace.h"
 #include "server/router/router_metrics.h"
 #include "server/router/sequencer.h"
+#include "server/task/task.h"
+#include "server/task/wake.h"
 
 namespace runahead {
 
@@ -49,19 +51,20 @@ class PrefillRun : public std::enable_shared_from_this<PrefillRun> {
   // Sends the work out; once.
   absl::Status Start(const PrefillOrder& order) RUNAHEAD_EXCLUDES(mu_);
 
-  // Blocks for the tail's token until `until`; nothing when that has come first. The status of failed(), of the loss of
-  // the decode worker that it is handed off to, which makes the token useless, or `cancel`'s.
-  absl::StatusOr<std::optional<v1::FirstToken>> AwaitFirstToken(absl::Time until, CancelToken& cancel)
+  // Waits for the tail's token until `until`; nothing when that has come first. The status of failed(), of the loss of
+  // the decode worker that it is handed off to, which makes the token useless, or `cancel`'s. One waits at a time.
+  Task<absl::StatusOr<std::optional<v1::FirstToken>>> AwaitFirstToken(absl::Time until, CancelToken& cancel)
       RUNAHEAD_EXCLUDES(mu_);
 
   // Cancelled with the reason when a member fails or dies before all are done.
   CancelToken& failed() { return failed_; }
 
   // Why no first token comes, once AwaitFirstToken has failed, and which worker caused it. `worker` is null where no
-  // worker did.
+  // worker did. `suspects` did not answer others: they may have died, and the news of that may not be here yet.
   struct Failure {
     JobFault fault = JobFault::kNone;
     std::shared_ptr<const LiveWorker> worker;
+    std::vector<std::shared_ptr<const LiveWorker>> suspects = {};
   };
   Failure failure() RUNAHEAD_EXCLUDES(mu_);
 
@@ -69,11 +72,21 @@ class PrefillRun : public std::enable_shared_from_this<PrefillRun> {
   void Cancel() RUNAHEAD_EXCLUDES(mu_);
 
  private:
+  // Is cancelled when the decode worker of the hand-off is lost; never, where there is no hand-off.
+  std::shared_ptr<CancelToken> DecodeLost() RUNAHEAD_EXCLUDES(mu_);
+  // The token, where it has come; nothing as long as it is worth waiting until `until`.
+  std::optional<absl::StatusOr<std::optional<v1::FirstToken>>> Look(absl::Time until, const CancelToken& cancel,
+                                                                    const CancelToken& lost) RUNAHEAD_EXCLUDES(mu_);
   void Ended(const JobOutcome& end) RUNAHEAD_EXCLUDES(mu_);
-  const std::shared_ptr<const LiveWorker>& Member(int worker) const;
+  // The place in the chain, and who has it.
+  size_t PlaceOf(int worker) const;
+  const std::shared_ptr<const LiveWorker>& Member(int worker) const { return placement_.chain[PlaceOf(worker)]; }
   void MemberFree(int worker) RUNAHEAD_EXCLUDES(mu_);
   // A member said how its part ended: tells Ejections, where the failure was the member's own or the decode worker's.
   void Reported(int worker, const absl::Status& said, v1::JobCause cause) RUNAHEAD_EXCLUDES(mu_);
+  std::vector<WorkerPath> PathsOf(const JobOutcome& end) RUNAHEAD_EXCLUDES(mu_);
+  // The workers that members of the job did not reach.
+  std::vector<std::shared_ptr<const LiveWorker>> SuspectsOf(const JobOutcome& end) const RUNAHEAD_REQUIRES(mu_);
 
   const Placement placement_;
   Fleet& fleet_;
@@ -82,7 +95,7 @@ class PrefillRun : public std::enable_shared_from_this<PrefillRun> {
   Clock& clock_;
   CancelToken failed_;
   Mutex mu_;
-  CondVar changed_;
+  Wake news_;
   bool started_ RUNAHEAD_GUARDED_BY(mu_) = false;
   uint64_t job_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   std::shared_ptr<const LiveWorker> decode_ RUNAHEAD_GUARDED_BY(mu_);  // with a lease

@@ -19,6 +19,7 @@ inline constexpr int kLoggedPromptCharacters = 1000;
 struct RequestRecord {
   std::string request_id;
   std::string trace_id;  // empty: it is of no trace
+  std::string tenant;    // empty: nobody's by name
   absl::Status status;   // as the client was told
   v1::Plan plan;         // no workers: none was begun
   v1::FinishReason finish_reason = v1::FINISH_REASON_UNSPECIFIED;

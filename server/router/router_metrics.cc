@@ -14,16 +14,24 @@ struct PromptClassBound {
 constexpr PromptClassBound kPromptClassBounds[kPromptClasses] = {
     {256, "le256"}, {1024, "le1k"}, {4096, "le4k"}, {16384, "le16k"}, {65536, "le64k"}, {INT64_MAX, "more"},
 };
+constexpr int kUsualPromptClasses = 3;  // of the first so many there are series from the start
 constexpr const char* kStageNames[kTtftStages] = {"queue",        "tokenize", "plan",       "reserve",
                                                   "worker_queue", "prefill",  "first_token"};
 constexpr const char* kLookupNames[kPartitionLookups] = {"searched", "interpolated", "extrapolated",
                                                          "clamped",  "even",         "given"};
 constexpr const char* kReloadNames[kTableReloads] = {"ok", "error"};
-constexpr const char* kRejectionNames[kAdmissionRejections] = {"queue_full", "never_fits", "no_workers", "draining"};
+constexpr const char* kRejectionNames[kAdmissionRejections] = {"queue_full", "never_fits", "no_workers", "draining",
+                                                               "deadline"};
 constexpr const char* kRoleNames[kWorkerRoles] = {"prefill", "decode"};
-constexpr const char* kStateNames[kWorkerStates] = {"connecting", "ready", "refused", "lost", "draining"};
+constexpr const char* kStateNames[kWorkerStates] = {"connecting", "ready",    "refused",
+                                                    "lost",       "draining", "interrupted"};
 constexpr const char* kEdgeNames[kEdgeStates] = {"opening", "up", "broken"};
 constexpr const char* kFailoverNames[kFailoverCauses] = {"worker_lost", "worker_failed", "path_broken"};
+constexpr const char* kMoveNames[kMoveResults] = {"moved", "no_room", "failed", "ended", "lost"};
+constexpr const char* kFailoverStageNames[kFailoverStages] = {"prefill", "decode"};
+constexpr const char* kCauseNames[kQueueCauses] = {"session", "place", "slot", "memory", "worker"};
+constexpr const char* kSlotNames[kSlotStates] = {"running", "promised", "free", "parked"};
+constexpr size_t kNamedWorkers = 64;
 constexpr const char* kOutcomeNames[] = {"ok", "cancelled", "deadline", "refused", "failed"};
 
 // What the request's end means to the one who sent it.
@@ -80,25 +88,41 @@ RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
       inter_token_latency_(registry.AddHistogram("runahead_inter_token_latency_seconds",
                                                  "Time between two tokens of a request", TokenBuckets(),
                                                  {{"model", model}})),
+      first_gap_(registry.AddHistogram("runahead_first_gap_seconds", "From a request's first token to its second",
+                                       TtftBuckets(), {{"model", model}})),
       cancel_to_free_(registry.AddHistogram("runahead_cancel_to_free_seconds",
                                             "From a cancellation until all memory of the request was free",
                                             TtftBuckets())),
       prompt_tokens_(registry.AddCounter("runahead_prompt_tokens_total", "Prompt tokens of accepted requests")),
       generated_tokens_(registry.AddCounter("runahead_generated_tokens_total", "Tokens generated")),
+      expected_output_tokens_(registry.AddCounter("runahead_expected_output_tokens_total",
+                                                  "Output tokens that were expected of requests with a first token")),
+      overtaken_(registry.AddCounter("runahead_overtaken_requests_total",
+                                     "How often one whose turn was later was computed before a request")),
       retry_budget_(registry.AddGauge("runahead_retry_budget", "Requests that may be tried again now")),
       requests_in_flight_(registry.AddGauge("runahead_requests_in_flight",
                                             "Requests whose client does not have all of its answer yet")),
       queue_depth_(
           registry.AddGauge("runahead_queue_depth", "Requests that wait for admission", {{"priority", "normal"}})),
+      low_queue_depth_(
+          registry.AddGauge("runahead_queue_depth", "Requests that wait for admission", {{"priority", "low"}})),
       broken_edges_(registry.AddGauge("runahead_broken_paths", kBrokenPathsHelp, {{"kind", "edge"}})),
       broken_handoffs_(registry.AddGauge("runahead_broken_paths", kBrokenPathsHelp, {{"kind", "handoff"}})) {
   for (int width = 1; width <= kUsualChainWidth; ++width) {
-    for (int i = 0; i < kPromptClasses; ++i) TimeToFirstToken(i, width);
+    for (int i = 0; i < kUsualPromptClasses; ++i) TimeToFirstToken(i, width);
     for (int i = 0; i < kTtftStages; ++i) TtftStageOf(i, width);
   }
   for (int i = 0; i < kOutcomes; ++i) {
     request_duration_[i] = &registry.AddHistogram("runahead_request_duration_seconds", "Whole requests", TtftBuckets(),
                                                   {{"model", model}, {"outcome", kOutcomeNames[i]}});
+  }
+  for (int i = 0; i < kQueueCauses; ++i) {
+    queue_requests_[i] =
+        &registry.AddGauge("runahead_queue_requests", "Requests that wait, by what for", {{"cause", kCauseNames[i]}});
+    queue_seconds_[i] = &registry.AddCounter("runahead_queue_seconds_total", "How long requests waited, by what for",
+                                             {{"cause", kCauseNames[i]}});
+    queue_waits_[i] = &registry.AddCounter("runahead_queue_waits_total", "How often requests waited, by what for",
+                                           {{"cause", kCauseNames[i]}});
   }
   for (int i = 0; i < kCodes; ++i) {
     requests_[i] =
@@ -118,8 +142,17 @@ RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
                                                     {{"reason", kRejectionNames[i]}});
   }
   for (int i = 0; i < kFailoverCauses; ++i) {
-    failovers_[i] = &registry.AddCounter("runahead_failovers_total", "Requests that went on with other workers",
-                                         {{"cause", kFailoverNames[i]}});
+    for (int stage = 0; stage < kFailoverStages; ++stage) {
+      failovers_[i][stage] =
+          &registry.AddCounter("runahead_failovers_total", "Requests that went on with other workers",
+                               {{"cause", kFailoverNames[i]}, {"stage", kFailoverStageNames[stage]}});
+    }
+  }
+  for (int i = 0; i < kMoveResults; ++i) {
+    moves_[i] = &registry.AddCounter("runahead_moves_total", "Sequences of draining decode workers, asked to move",
+                                     {{"result", kMoveNames[i]}});
+    moved_bytes_[i] = &registry.AddCounter("runahead_moved_bytes_total", "KV of such sequences that another took",
+                                           {{"result", kMoveNames[i]}});
   }
   for (int i = 0; i < kEdgeStates; ++i) {
     edges_[i] = &registry.AddGauge("runahead_edges", "Edges of the line between ready workers, by how they stand",
@@ -202,6 +235,10 @@ void RouterMetrics::CountGeneratedTokens(int64_t tokens) {
   generated_tokens_.Increment(static_cast<double>(tokens));
 }
 
+void RouterMetrics::CountExpectedOutput(int64_t tokens) {
+  expected_output_tokens_.Increment(static_cast<double>(tokens));
+}
+
 void RouterMetrics::CountPartitionLookup(PartitionLookup result) {
   partition_lookups_[static_cast<int>(result)]->Increment();
 }
@@ -214,16 +251,58 @@ void RouterMetrics::CountAdmissionRejection(AdmissionRejection reason) {
   admission_rejections_[static_cast<int>(reason)]->Increment();
 }
 
-void RouterMetrics::CountFailover(FailoverCause cause) {
-  failovers_[static_cast<int>(cause)]->Increment();
+void RouterMetrics::CountOvertaken(int64_t requests) {
+  overtaken_.Increment(static_cast<double>(requests));
+}
+
+void RouterMetrics::CountFailover(FailoverCause cause, FailoverStage stage) {
+  failovers_[static_cast<int>(cause)][static_cast<int>(stage)]->Increment();
+}
+
+void RouterMetrics::CountMove(MoveResult result, int64_t bytes) {
+  moves_[static_cast<int>(result)]->Increment();
+  moved_bytes_[static_cast<int>(result)]->Increment(static_cast<double>(bytes));
 }
 
 void RouterMetrics::SetRetryBudget(double retries) {
   retry_budget_.Set(retries);
 }
 
-void RouterMetrics::SetQueueDepth(int64_t requests) {
-  queue_depth_.Set(static_cast<double>(requests));
+void RouterMetrics::ObserveFirstGap(absl::Duration gap) {
+  first_gap_.Observe(absl::ToDoubleSeconds(gap));
+}
+
+void RouterMetrics::ObserveQueue(QueueCause cause, absl::Duration waited) {
+  queue_seconds_[static_cast<int>(cause)]->Increment(absl::ToDoubleSeconds(waited));
+  queue_waits_[static_cast<int>(cause)]->Increment();
+}
+
+void RouterMetrics::SetQueue(const QueueCounts& requests, int64_t low) {
+  int64_t depth = 0;
+  for (int i = 0; i < kQueueCauses; ++i) {
+    queue_requests_[i]->Set(static_cast<double>(requests[i]));
+    depth += requests[i];
+  }
+  queue_depth_.Set(static_cast<double>(depth - low));
+  low_queue_depth_.Set(static_cast<double>(low));
+}
+
+void RouterMetrics::SetSlots(const std::string& worker, const SlotCounts& slots) {
+  const std::string label = registry_.Bounded("worker", worker, kNamedWorkers);
+  MutexLock lock(slots_mu_);
+  SlotSeries& series = slots_[label];
+  series.workers[worker] = slots;
+  if (slots == SlotCounts{}) series.workers.erase(worker);
+  for (int state = 0; state < kSlotStates; ++state) {
+    Gauge*& gauge = series.gauges[state];
+    if (gauge == nullptr) {
+      gauge = &registry_.AddGauge("runahead_decode_slots", "Slots of decode workers",
+                                  {{"worker", label}, {"state", kSlotNames[state]}});
+    }
+    int64_t sum = 0;
+    for (const auto& [name, counts] : series.workers) sum += counts[state];
+    gauge->Set(static_cast<double>(sum));
+  }
 }
 
 void RouterMetrics::SetBrokenPaths(int64_t edges, int64_t handoffs) {

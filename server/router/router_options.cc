@@ -3,6 +3,9 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/printable.h"
+#include "server/base/tls_options.h"
+#include "server/router/request_memory.h"
 
 namespace runahead {
 namespace {
@@ -15,10 +18,17 @@ void DeclareWorker(ConfigSchema& schema, WorkerSpec& worker) {
                 "Instead of an address: the SRV records that name all workers of the role");
 }
 
+void DeclareTenant(ConfigSchema& schema, TenantSpec& tenant) {
+  schema.String("name", &tenant.name, {.allow_empty = false, .required = true, .value_name = "NAME"},
+                "As its clients call it");
+  schema.Double("weight", &tenant.weight, {.min = 0.01, .max = 100}, "Its share beside others that wait");
+}
+
 }  // namespace
 
 void DeclareRouterOptions(ConfigSchema& schema, RouterOptions& options) {
   DeclareProcessOptions(schema, options.process);
+  DeclarePortTls(schema, options.tls, options.tls_client_auth);
   schema.String(
       "model", &options.model, {.allow_empty = false, .required = true, .value_name = "PATH"},
       "GGUF file, or Hugging Face folder, of the model that the workers serve: vocabulary, chat template and context "
@@ -35,21 +45,24 @@ void DeclareRouterOptions(ConfigSchema& schema, RouterOptions& options) {
                 "How prompts are spread over the chain");
   schema.String("dtype", &options.dtype, {.one_of = {"auto", "f32", "bf16", "f16", "int8"}},
                 "What workers must compute in; auto takes what most of the listed workers do");
+  schema.String("reserve", &options.reserve, {.one_of = {"expected", "full"}},
+                "For how much of an answer decode memory is reserved: expected is what such answers took lately, and "
+                "more as it gets longer; full is max_tokens, before its prompt is computed");
   schema.Int("queue_size", &options.queue_size, {.min = 0, .max = 1 << 20},
              "Requests that may wait for workers; more are refused");
-  schema.Int("max_sessions", &options.max_sessions, {.min = 1, .max = 4096},
+  schema.Maps<TenantSpec>("tenants", &options.tenants, DeclareTenant, {.max_items = 1024},
+                          "Tenants whose weight is not 1");
+  schema.String("api_keys", &options.api_keys, {.value_name = "FILE"},
+                "API keys (YAML), of which every call needs one, and what each may; without it, anybody may call");
+  schema.Int("max_sessions", &options.max_sessions, {.min = 1, .max = 1 << 20},
              "Requests that run at once and have no token yet, nor wait for decode memory");
-  schema.Int("max_streams", &options.max_streams, {.min = 1, .max = 4096},
-             "Requests that run at once, those that decode too, each on a thread of its own");
-  schema.Bytes("request_memory", &options.request_memory.bytes, {.min = kLeastRequestMemory},
+  schema.Int("max_streams", &options.max_streams, {.min = 1, .max = 1 << 20},
+             "Requests that run at once, those that decode too");
+  schema.Bytes("request_memory", &options.request_memory, {.min = kLeastRequestMemory},
                "Memory that all requests together may take, from their first byte until their last; more are refused");
-  schema.Bytes("min_arrival_rate", &options.request_memory.min_arrival_rate, {.min = 1, .max = 1 << 30},
-               "Bytes a second that must come of a request's message; a slower one is ended");
-  schema.Int("connection_streams", &options.connection_streams, {.min = 1, .max = 1 << 20},
-             "Calls that one connection may have open at once");
   schema.Duration("stall_timeout", &options.stall_timeout, {.min = absl::Milliseconds(100)},
                   "How long a client may take nothing of its answer before it is cancelled");
-  schema.Duration("absence_timeout", &options.absence_timeout, {.min = absl::ZeroDuration(), .max = absl::Hours(1)},
+  schema.Duration("absence_timeout", &options.absence_timeout, {},
                   "How long a request waits for workers that were lost and may come back; 0: it is refused at once");
   schema.Bool("experiments", &options.experiments, "Requests may choose width, parts and schedule");
   schema.String("trace", &options.trace, {.one_of = {"off", "asked", "all"}},
@@ -58,6 +71,12 @@ void DeclareRouterOptions(ConfigSchema& schema, RouterOptions& options) {
              "How many of them are kept in memory once they have ended, the latest ones");
   schema.Bool("log_prompts", &options.log_prompts,
               "The log's line of a request has its prompt, the first 1000 characters; else no line has any of it");
+}
+
+absl::Status CheckTenants(const RouterOptions& options) {
+  if (options.api_keys.empty() || options.tenants.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("tenants: with api_keys each key is a tenant: give its weight in ",
+                                                 options.api_keys, ", and leave tenants out"));
 }
 
 absl::Status CheckWorkers(absl::Span<const WorkerSpec> workers) {
@@ -77,7 +96,7 @@ absl::Status CheckWorkers(absl::Span<const WorkerSpec> workers) {
     }
     if (!fresh) {
       return absl::InvalidArgumentError(
-          absl::StrCat(entry, ".service: ", worker.service, " is listed twice for role ", worker.role));
+          absl::StrCat(entry, ".service: ", Printable(worker.service), " is listed twice for role ", worker.role));
     }
   }
   return absl::OkStatus();

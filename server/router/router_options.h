@@ -1,6 +1,7 @@
 // What a router is started with.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -10,12 +11,19 @@
 #include "server/base/config.h"
 #include "server/base/process.h"
 #include "server/router/fleet.h"
-#include "server/router/request_memory.h"
 
 namespace runahead {
 
+// A tenant that is not like the others.
+struct TenantSpec {
+  std::string name;
+  double weight = 1;  // of its share beside other tenants that wait
+};
+
 struct RouterOptions {
   ProcessOptions process;
+  TlsFiles tls;  // of the connections of clients; none: they are not encrypted
+  std::string tls_client_auth = "none";
   std::string model;
   std::vector<WorkerSpec> workers;
   std::string dns_server;  // empty: the system's
@@ -23,17 +31,21 @@ struct RouterOptions {
   std::string table;
   std::string schedule = "kvr";
   std::string dtype = "auto";
-  int queue_size = 256;
-  int max_sessions = 128;
-  int max_streams = 1024;
-  RequestMemoryOptions request_memory;
-  int connection_streams = 1024;
+  std::string reserve = "expected";
+  int queue_size = 1024;
+  std::vector<TenantSpec> tenants;
+  std::string api_keys;  // path; empty: anybody may call
+  int max_sessions = 1024;
+  int max_streams = 16384;
+  int64_t request_memory = int64_t{1} << 30;  // bytes
   absl::Duration stall_timeout = absl::Seconds(30);
   absl::Duration absence_timeout = absl::Seconds(30);
   bool experiments = false;
   std::string trace = "off";
   int traces_kept = 64;
   bool log_prompts = false;
+
+  TlsSpec tls_spec() const { return {"tls", tls}; }
 };
 
 // Declares all keys; `options` holds the defaults.
@@ -42,5 +54,8 @@ void DeclareRouterOptions(ConfigSchema& schema, RouterOptions& options);
 // What the schema cannot say of the worker list: each entry has an address or a service, each of them stands there once
 // (a service once a role). INVALID_ARGUMENT names the entry.
 absl::Status CheckWorkers(absl::Span<const WorkerSpec> workers);
+
+// Tenants are given in one place. INVALID_ARGUMENT names both.
+absl::Status CheckTenants(const RouterOptions& options);
 
 }  // namespace runahead

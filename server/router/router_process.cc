@@ -7,7 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/address.h"
 #include "server/base/clock.h"
 #include "server/base/cluster_key.h"
 #include "server/base/connection_metrics.h"
@@ -15,17 +17,31 @@
 #include "server/base/memory_return.h"
 #include "server/base/metrics_server.h"
 #include "server/base/srv_lookup.h"
+#include "server/base/tls_metrics.h"
+#include "server/base/tls_options.h"
 #include "server/router/inference_service.h"
+#include "server/router/key_door.h"
+#include "server/router/key_metrics.h"
+#include "server/router/key_ring.h"
 #include "server/router/live_table.h"
+#include "server/router/output_forecast.h"
 #include "server/router/request_memory.h"
 #include "server/router/service_watch.h"
 #include "server/router/worker_registry.h"
+#include "server/rpc/open_door.h"
+#include "server/rpc/open_door_metrics.h"
+#include "server/rpc/own_echo.h"
+#include "server/rpc/process_tls.h"
 #include "server/rpc/server.h"
+#include "server/rpc/transport_metrics.h"
 #include "worker/format/gguf_split.h"
 #include "worker/format/open_model.h"
 
 namespace runahead {
 namespace {
+
+// Clients may be far away: at a round trip of 50 ms so much carries 5 MB of a prompt a second.
+constexpr int kReceiveBuffer = 256 << 10;
 
 constexpr char kServiceName[] = "runahead.v1.Inference";
 
@@ -57,21 +73,94 @@ absl::StatusOr<ModelInfo> ReadModelInfo(const ModelFile& file, const Tokenizer& 
   return model;
 }
 
+ReserveMode ReserveModeOf(const std::string& name) {
+  return name == "full" ? ReserveMode::kFull : ReserveMode::kExpected;
+}
+
+std::map<std::string, double> WeightsOf(const std::vector<TenantSpec>& tenants) {
+  std::map<std::string, double> weights;
+  for (const TenantSpec& tenant : tenants) weights[tenant.name] = tenant.weight;
+  return weights;
+}
+
+// Null where there are none.
+struct Keys {
+  std::unique_ptr<KeyMetrics> metrics;
+  std::unique_ptr<KeyRing> ring;
+  std::unique_ptr<KeyDoor> door;
+};
+
+absl::StatusOr<Keys> ReadKeys(const std::string& path, MetricRegistry& registry) {
+  Keys keys;
+  if (path.empty()) return keys;
+  keys.metrics = std::make_unique<KeyMetrics>(registry);
+  RUNAHEAD_ASSIGN_OR_RETURN(keys.ring, KeyRing::Open(path, *keys.metrics, RealClock()));
+  keys.door = std::make_unique<KeyDoor>(*keys.ring, *keys.metrics, RealClock());
+  return keys;
+}
+
+void WarnIfOpen(const RouterOptions& options, const std::string& address) {
+  const absl::StatusOr<HostPort> listen = ParseHostPort(options.process.listen);
+  if (listen.ok() && IsLoopback(listen->host)) return;
+  if (options.api_keys.empty() && options.tls_client_auth != "require") {
+    LogWarning("main", "whoever reaches ", address,
+               " may use this service: give api_keys, or let nobody reach it whom you do not trust");
+  }
+  if (!options.api_keys.empty() && options.tls.cert.empty()) {
+    LogWarning("main", "API keys come to ", address,
+               " in the clear: give tls_cert and tls_key, or have something before it that speaks TLS");
+  }
+}
+
+ClientAuth ClientAuthOf(const std::string& name) {
+  return name == "require" ? ClientAuth::kRequire : name == "request" ? ClientAuth::kRequest : ClientAuth::kNone;
+}
+
+// Of the clients' connections and of those to workers; null where they are not encrypted.
+struct RouterTls {
+  static absl::StatusOr<RouterTls> Open(const RouterOptions& options) {
+    RUNAHEAD_RETURN_IF_ERROR(CheckClientAuth(options.tls, options.tls_client_auth));
+    RouterTls tls;
+    RUNAHEAD_ASSIGN_OR_RETURN(tls.port, ProcessTls::Open(options.tls_spec()));
+    RUNAHEAD_ASSIGN_OR_RETURN(tls.cluster, ProcessTls::Open(options.process.cluster_tls_spec()));
+    return tls;
+  }
+
+  std::unique_ptr<ProcessTls> port, cluster;
+};
+
+MemberAccess AccessOf(const RouterTls& tls, const RouterOptions& options, const ClusterKey& key) {
+  if (tls.cluster == nullptr) return key;
+  return {key, tls.cluster->credentials().ForMembersChannel(options.process.cluster_tls_name)};
+}
+
 }  // namespace
 
 // In the order of construction; destroyed in reverse: calls end before what they use.
 struct RouterProcess::Parts {
-  Parts(const RouterOptions& options, const ClusterKey& key, ModelInfo model,
+  Parts(const RouterOptions& options, const ClusterKey& key, RouterTls opened_tls, ModelInfo model,
         std::shared_ptr<const Tokenizer> tokenizer, absl::StatusOr<ChatTemplate> chat_template,
-        std::unique_ptr<LiveTable> opened)
-      : registry("none"),
+        std::unique_ptr<LiveTable> opened, std::unique_ptr<OwnEcho> echo, std::unique_ptr<MetricRegistry> own,
+        Keys api_keys)
+      : own_registry(std::move(own)),
+        registry(*own_registry),
+        keys(std::move(api_keys)),
+        tls(std::move(opened_tls)),
+        port_tls_metrics(registry, "tls"),
+        cluster_tls_metrics(registry, "cluster_tls"),
         connections(registry, "grpc"),
         metrics_connections(registry, "metrics"),
         metrics(registry, model.name),
-        memory(options.request_memory, registry, RealClock()),
+        open_metrics(registry),
+        open_door(open_metrics.messages(), open_metrics.answers(), options.process.min_arrival_rate),
+        memory({options.request_memory, options.process.min_arrival_rate, options.process.connection_streams}, registry,
+               RealClock()),
         table(std::move(opened)),
-        fleet(SeatsFor(options.workers), options.queue_size, metrics, RealClock()),
+        hearing(std::move(echo)),
+        fleet(SeatsFor(options.workers), metrics, RealClock()),
+        queue(fleet, options.queue_size, metrics, RealClock()),
         router{fleet,
+               queue,
                sequencer,
                metrics,
                RealClock(),
@@ -83,21 +172,32 @@ struct RouterProcess::Parts {
                options.experiments,
                Tracer::Create(ParseTraceMode(options.trace), static_cast<size_t>(options.traces_kept)),
                options.log_prompts,
-               options.absence_timeout},
-        workers(fleet, sequencer, router.model, options.dtype, RealClock(), key),
+               options.absence_timeout,
+               WeightsOf(options.tenants),
+               std::make_unique<OutputForecast>(ReserveModeOf(options.reserve))},
+        workers(fleet, sequencer, router.model, options.dtype, RealClock(), AccessOf(tls, options, key), *hearing),
         membership(
             fleet.workers(),
             [server = options.dns_server](const std::string& service) { return LookUpSrv(service, server); }, workers,
             options.dns_period, RealClock()),
-        service(router, {options.max_sessions, options.stall_timeout, options.max_streams}, memory.door()) {}
+        service(router, {options.max_sessions, options.stall_timeout, options.max_streams}, memory.door(),
+                keys.door.get()) {}
 
   MemoryReturn returned;
-  MetricRegistry registry;
+  const std::unique_ptr<MetricRegistry> own_registry;
+  MetricRegistry& registry;
+  Keys keys;
+  RouterTls tls;
+  TlsMetrics port_tls_metrics, cluster_tls_metrics;
   ConnectionMetrics connections, metrics_connections;
   RouterMetrics metrics;
+  OpenDoorMetrics open_metrics;
+  OpenDoor open_door;
   RequestMemory memory;
   std::unique_ptr<LiveTable> table;
+  std::unique_ptr<OwnEcho> hearing;
   Fleet fleet;
+  FleetQueue queue;
   Sequencer sequencer;
   RouterParts router;
   WorkerRegistry workers;
@@ -113,30 +213,44 @@ RouterProcess::~RouterProcess() = default;
 
 absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const RouterOptions& options) {
   RUNAHEAD_RETURN_IF_ERROR(CheckWorkers(options.workers));
+  RUNAHEAD_RETURN_IF_ERROR(CheckTenants(options));
   RUNAHEAD_ASSIGN_OR_RETURN(const ClusterKey key, ClusterKey::Read(options.process.cluster_key));
+  auto registry = std::make_unique<MetricRegistry>("none");
+  RUNAHEAD_ASSIGN_OR_RETURN(Keys keys, ReadKeys(options.api_keys, *registry));
+  RUNAHEAD_ASSIGN_OR_RETURN(RouterTls tls, RouterTls::Open(options));
   RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const ModelFile> file, OpenModelFile(options.model));
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::FromModel(*file));
   RUNAHEAD_ASSIGN_OR_RETURN(ModelInfo model, ReadModelInfo(*file, *tokenizer));
   absl::StatusOr<ChatTemplate> chat_template = ChatTemplate::FromModel(*file, *tokenizer);
   if (!chat_template.ok()) LogWarning("model", "chats will be refused: ", chat_template.status().message());
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<LiveTable> table, LiveTable::Open(options.table, model));
+  RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<OwnEcho> hearing, OwnEcho::Create());
   LogInfo("model", model.name, ": context ", model.context_length, ", vocabulary ", model.vocabulary_size);
-  auto parts = std::make_unique<Parts>(options, key, std::move(model), std::move(tokenizer), std::move(chat_template),
-                                       std::move(table));
+  auto parts = std::make_unique<Parts>(options, key, std::move(tls), std::move(model), std::move(tokenizer),
+                                       std::move(chat_template), std::move(table), std::move(hearing),
+                                       std::move(registry), std::move(keys));
   RpcServerOptions rpc;
   rpc.listen = options.process.listen;
   rpc.keep_alive = kPublicKeepAlive;
   rpc.services = {&parts->service};
   rpc.health_names = {kServiceName};
   rpc.port = PortOptionsOf(options.process, parts->connections);
-  rpc.limits = {options.connection_streams, options.request_memory.bytes / 2, /*read_ahead=*/false};
+  rpc.port.receive_buffer = kReceiveBuffer;
+  rpc.limits = {options.process.connection_streams, options.request_memory / 2, /*read_ahead=*/false};
+  CountPortLimits(parts->registry, rpc.limits, options.process.min_arrival_rate);
+  rpc.open_door = &parts->open_door;
   rpc.channelz = options.process.channelz;
+  if (parts->tls.port != nullptr) {
+    rpc.credentials = parts->tls.port->credentials().ForServer(ClientAuthOf(options.tls_client_auth));
+  }
   RUNAHEAD_ASSIGN_OR_RETURN(parts->server, RpcServer::Start(rpc));
   parts->service.SetGate(&parts->server->gate());
   const auto health = [server = parts->server.get()] { return server->port_status(); };
+  const auto ready = [server = parts->server.get()] { return server->serving(); };
   RUNAHEAD_ASSIGN_OR_RETURN(parts->metrics_server, MetricsServer::Start(options.process.metrics_listen, parts->registry,
-                                                                        {health, &parts->metrics_connections}));
+                                                                        {health, &parts->metrics_connections, ready}));
   LogInfo("main", "listening on ", parts->server->address(), ", metrics on ", parts->metrics_server->address());
+  WarnIfOpen(options, parts->server->address());
   return std::unique_ptr<RouterProcess>(new RouterProcess(std::move(parts)));
 }
 
@@ -165,9 +279,19 @@ void RouterProcess::UpdateTable() {
   if (doubt) LogWarning("table", *doubt);
 }
 
+void RouterProcess::UpdateKeys() {
+  if (parts_->keys.ring != nullptr) parts_->keys.ring->Poll(RealClock().Now());
+}
+
 void RouterProcess::UpdateMemory() {
   parts_->memory.Update();
   parts_->returned.Poll(RealClock().Now());
+}
+
+void RouterProcess::UpdateTls() {
+  const absl::Time now = absl::Now();
+  if (parts_->tls.port != nullptr) parts_->tls.port->Poll(now, parts_->port_tls_metrics);
+  if (parts_->tls.cluster != nullptr) parts_->tls.cluster->Poll(now, parts_->cluster_tls_metrics);
 }
 
 void RouterProcess::Drain(absl::Duration timeout) {

@@ -28,8 +28,14 @@ class RouterProcess {
   // The partition table follows its file. Called again and again by main's thread.
   void UpdateTable();
 
+  // The API keys follow their file. Called again and again by main's thread.
+  void UpdateKeys();
+
   // Memory that was freed is given back, and what is taken is told. Called again and again by main's thread.
   void UpdateMemory();
+
+  // Certificates follow their files. Called again and again by main's thread.
+  void UpdateTls();
 
   // Ends: no new requests; those that run may go on for `timeout`.
   void Drain(absl::Duration timeout);

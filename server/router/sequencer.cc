@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "server/base/logging.h"
+#include "server/base/log_later.h"
 #include "server/base/random.h"
 #include "server/router/worker_failure.h"
 
@@ -57,6 +57,16 @@ void Sequencer::Detach(int worker, const absl::Status& why) {
   for (const auto& call : calls) call();
 }
 
+void Sequencer::Suspend(int worker) {
+  MutexLock lock(mu_);
+  if (const auto found = workers_.find(worker); found != workers_.end()) found->second.suspended = true;
+}
+
+void Sequencer::Resume(int worker) {
+  MutexLock lock(mu_);
+  if (const auto found = workers_.find(worker); found != workers_.end()) found->second.suspended = false;
+}
+
 void Sequencer::Send(std::vector<std::pair<int, v1::ControlCommand>> commands) {
   MutexLock lock(mu_);
   for (auto& [worker, command] : commands) {
@@ -68,7 +78,8 @@ void Sequencer::Send(std::vector<std::pair<int, v1::ControlCommand>> commands) {
 absl::StatusOr<uint64_t> Sequencer::Start(std::vector<std::pair<int, v1::StartJob>> parts, JobEvents events) {
   MutexLock lock(mu_);
   for (const auto& [worker, part] : parts) {
-    if (!workers_.contains(worker)) {
+    const auto found = workers_.find(worker);
+    if (found == workers_.end() || found->second.suspended) {
       return absl::UnavailableError(
           absl::StrCat("prefill worker ", names_[worker], " was lost before the prompt was sent to it"));
     }
@@ -123,6 +134,7 @@ void Sequencer::OnReport(int worker, const v1::ControlReport& report) {
 
 Sequencer::Calls Sequencer::Dispatch(int worker, const v1::ControlReport& report) {
   Calls calls;
+  LogLater later;
   MutexLock lock(mu_);
   if (!workers_.contains(worker)) return calls;  // detached: its jobs have failed already
   if (report.has_first_token()) {
@@ -133,7 +145,8 @@ Sequencer::Calls Sequencer::Dispatch(int worker, const v1::ControlReport& report
   } else if (report.has_done()) {
     const auto found = jobs_.find(report.done().job());
     if (found == jobs_.end()) {
-      LogWarning("sequencer", "worker ", worker, " reports the end of job ", report.done().job(), ", which is unknown");
+      later.Warning("sequencer", "worker ", worker, " reports the end of job ", report.done().job(),
+                    ", which is unknown");
       return calls;
     }
     if (report.done().has_spans() && found->second.events.spans) {
@@ -154,9 +167,16 @@ Sequencer::End Sequencer::EndOf(int worker, const v1::JobDone& done) const {
   if (done.code() == 0) return {};
   const absl::Status said(static_cast<absl::StatusCode>(done.code()), done.message());
   const bool as_asked = done.cause() == v1::JOB_CAUSE_ROUTER && absl::IsCancelled(said);
-  return {
-      {OfWorker(absl::StrCat("prefill worker ", workers_.at(worker).name), said), FaultOf(said, done.cause()), worker},
-      as_asked || done.cause() == v1::JOB_CAUSE_PEER};
+  // A frame that never comes whole is known to its two ends only: nobody else can name another cause.
+  const bool elsewhere = done.cause() == v1::JOB_CAUSE_PEER && !absl::IsDataLoss(said);
+  End end;
+  end.status = OfWorker(absl::StrCat("prefill worker ", workers_.at(worker).name), said);
+  end.fault = FaultOf(said, done.cause());
+  end.worker = worker;
+  end.consequence = as_asked || elsewhere;
+  const bool handoff = done.cause() == v1::JOB_CAUSE_DECODE;
+  if (handoff || done.cause() == v1::JOB_CAUSE_PEER) end.failed_over.push_back({worker, handoff});
+  return end;
 }
 
 void Sequencer::MemberDone(uint64_t id, int worker, End end, Calls& calls) {
@@ -170,6 +190,7 @@ void Sequencer::MemberDone(uint64_t id, int worker, End end, Calls& calls) {
   const bool all = std::all_of(job.members.begin(), job.members.end(), [](const Member& m) { return m.done; });
   if (!end.status.ok()) {
     SendCancels(id, job);
+    job.failed_over.insert(job.failed_over.end(), end.failed_over.begin(), end.failed_over.end());
     if (job.outcome.status.ok() || (job.outcome.consequence && !end.consequence)) job.outcome = std::move(end);
   }
   const bool known = !job.outcome.status.ok() && !job.outcome.consequence;
@@ -186,7 +207,9 @@ void Sequencer::EndJob(uint64_t id, Job& job, const JobOutcome& end, Calls& call
   if (job.ended) return;
   job.ended = true;
   without_cause_.erase(id);
-  calls.push_back([event = job.events.ended, end] { event(end); });
+  JobOutcome outcome = end;
+  outcome.failed_over = job.failed_over;
+  calls.push_back([event = job.events.ended, outcome = std::move(outcome)] { event(outcome); });
 }
 
 void Sequencer::SendCancels(uint64_t id, Job& job) {

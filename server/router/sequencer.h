@@ -41,11 +41,18 @@ enum class JobFault {
   kRequest,  // it was cancelled, was out of time, or is one that no worker could have carried out
 };
 
+// A member that says that a path of its own failed: the hand-off, or an edge to a neighbour.
+struct FailedOver {
+  int worker;
+  bool handoff;
+};
+
 // How a job ended, and on which worker what ended it happened; -1: on none.
 struct JobOutcome {
   absl::Status status;
   JobFault fault = JobFault::kNone;
   int worker = -1;
+  std::vector<FailedOver> failed_over = {};  // as all members have said until then
 };
 
 // What a job's owner hears. Called without locks on the threads that read the control streams; must not block. Calls of
@@ -74,11 +81,18 @@ class Sequencer {
   void Attach(int worker, std::string name, std::shared_ptr<CommandSink> sink) RUNAHEAD_EXCLUDES(mu_);
   void Detach(int worker, const absl::Status& why) RUNAHEAD_EXCLUDES(mu_);
 
-  // Appends commands that belong to no job (FormLine, Ping), in one go; workers that are not attached are left out.
+  // Between the two nothing new is started on an attached worker, whose stream broke and is being resumed; what it has
+  // goes on, and may be cancelled and released. Attach and Detach end it too.
+  void Suspend(int worker) RUNAHEAD_EXCLUDES(mu_);
+  void Resume(int worker) RUNAHEAD_EXCLUDES(mu_);
+
+  // Appends commands that belong to no job (FormLine, Drained, MoveSequence), in one go; workers that are not attached
+  // are left out.
   void Send(std::vector<std::pair<int, v1::ControlCommand>> commands) RUNAHEAD_EXCLUDES(mu_);
 
   // Gives the job its number and its place in the order, and sends every member its part, head first. The number is
-  // filled in here. UNAVAILABLE naming it when a member is not attached: then nothing was sent, and no event will come.
+  // filled in here. UNAVAILABLE naming it when a member is not attached, or is suspended: then nothing was sent, and no
+  // event will come.
   absl::StatusOr<uint64_t> Start(std::vector<std::pair<int, v1::StartJob>> parts, JobEvents events)
       RUNAHEAD_EXCLUDES(mu_);
 
@@ -107,7 +121,8 @@ class Sequencer {
   struct Job {
     std::vector<Member> members;
     JobEvents events;
-    End outcome;  // of those that have ended so far
+    End outcome;  // of those that have ended so far, but for failed_over
+    std::vector<FailedOver> failed_over;
     absl::Time cause_due = absl::InfiniteFuture();
     bool cancel_sent = false;  // it cannot end well any more
     bool ended = false;
@@ -115,6 +130,7 @@ class Sequencer {
   struct Worker {
     std::string name;
     std::shared_ptr<CommandSink> sink;
+    bool suspended = false;
   };
   using Calls = std::vector<std::function<void()>>;  // events to call once the lock is given back
 

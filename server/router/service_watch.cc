@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/thread_name.h"
 #include "server/base/logging.h"
 
 namespace runahead {
@@ -45,6 +46,7 @@ ServiceWatch::~ServiceWatch() {
 }
 
 void ServiceWatch::Run() {
+  NameThread("names");
   absl::Time look_at = clock_.Now();
   while (true) {
     if (clock_.Now() >= look_at) {

@@ -1,8 +1,10 @@
 // The way of one request, from the message to the last token.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,30 +18,45 @@
 #include "scheduler/placement/chain_plan.h"
 #include "server/base/byte_budget.h"
 #include "server/base/clock.h"
+#include "server/base/cpu_limit.h"
 #include "server/router/agreement.h"
 #include "server/router/answer.h"
 #include "server/router/cancel_token.h"
 #include "server/router/decode_lease.h"
+#include "server/router/decode_stream.h"
 #include "server/router/failover.h"
 #include "server/router/fleet.h"
+#include "server/router/fleet_queue.h"
+#include "server/router/key_account.h"
 #include "server/router/large_text_turns.h"
 #include "server/router/live_table.h"
+#include "server/router/move_places.h"
+#include "server/router/output_forecast.h"
 #include "server/router/prefill_run.h"
 #include "server/router/request_log.h"
 #include "server/router/request_memory.h"
 #include "server/router/retry_budget.h"
 #include "server/router/router_metrics.h"
 #include "server/router/sequencer.h"
+#include "server/router/session_report.h"
 #include "server/router/tracer.h"
-#include "server/router/ttft_clock.h"
+#include "server/task/task.h"
+#include "server/task/thread_executor.h"
 #include "server/tokenizer/chat_template.h"
 #include "server/tokenizer/tokenizer.h"
 
 namespace runahead {
 
+// For texts and plans: as many as cores, so that they may have all of these, and two at least, so that a large text is
+// alone on no machine.
+inline int WorkThreads() {
+  return std::clamp(UsableCores(), 2, 16);
+}
+
 // What all sessions of a router share. Immutable, or thread-safe by itself; outlives them.
 struct RouterParts {
   Fleet& fleet;
+  FleetQueue& queue;
   Sequencer& sequencer;
   RouterMetrics& metrics;
   Clock& clock;
@@ -53,8 +70,17 @@ struct RouterParts {
   bool log_prompts = false;
   // How long a request waits for workers or paths that were lost and may come back.
   absl::Duration absence_timeout = absl::Seconds(30);
+  std::map<std::string, double> tenant_weights = {};  // of those that are not 1
+  const std::unique_ptr<OutputForecast> outputs = std::make_unique<OutputForecast>();
   const std::unique_ptr<LargeTextTurns> large_text_turns = std::make_unique<LargeTextTurns>();
+  const std::unique_ptr<MovePlaces> move_places = std::make_unique<MovePlaces>();
   const std::unique_ptr<RetryBudget> retry_budget = std::make_unique<RetryBudget>(metrics);
+  // What takes long: texts are tokenized here, and chains planned. Each session's other steps are where it was begun.
+  const std::unique_ptr<ThreadExecutor> work = std::make_unique<ThreadExecutor>("session work", WorkThreads());
+  // How long a decode worker may take to reserve for a sequence that moves, whose tokens wait meanwhile.
+  absl::Duration move_patience = absl::Milliseconds(500);
+  // A sequence that could not move is asked for again after so long: others end meanwhile, or workers come back.
+  absl::Duration move_again = absl::Seconds(1);
 };
 
 // Where responses go.
@@ -64,72 +90,97 @@ class ResponseSink {
   virtual void Send(v1::GenerateResponse response) = 0;  // never blocks
 };
 
-// For one thread. Blocks in Run(), which returns soon after `cancel` is cancelled.
+// For one coroutine: Run(), which ends soon after `cancel` is cancelled.
 class Session {
  public:
   // `arrival` and `deadline` are on the router's clock; what is given by reference must outlive the session. `caller`
-  // is the span that the request came from, where it said one. `memory` is what the request takes.
+  // is the span that the request came from, where it said one. `memory` is what the request takes. `tenant` is whose
+  // request it is; empty: nobody's by name. `grant` is what it takes of its API key's limits, where it came with one.
   Session(const RouterParts& router, v1::GenerateRequest request, absl::Time arrival, absl::Time deadline,
           CancelToken& cancel, ResponseSink& sink, const std::optional<TraceContext>& caller = std::nullopt,
-          ByteBudget::Lease memory = {});
+          ByteBudget::Lease memory = {}, std::string tenant = {}, KeyGrant grant = {});
 
   // Answers the request. Whatever the end, no work, lease or place of it is left in the pool. `settled` is called, once
-  // or more, where it holds up nobody's start any more: with its first token, or when it has to wait for decode memory.
-  absl::Status Run(const std::function<void()>& settled = [] {});
+  // or more, where it holds up nobody's start any more: with its first token, or when it has to wait for a decode
+  // worker.
+  Task<absl::Status> Run(std::function<void()> settled = [] {});
 
   // What the log is to say, once Run() has returned with `status`.
   RequestRecord Record(const absl::Status& status) const;
 
  private:
-  absl::Status Prepare();  // checks and tokenizes
-  // Until the first token is out, by as many attempts as it takes and Failover allows. Nothing of one is used by the
-  // next, but for the turn in the queue.
-  absl::Status ReachFirstToken(const std::function<void()>& settled);
-  absl::Status Place(const std::function<void()>& settled);  // waits for workers and memory
-  // After `absent`, UNAVAILABLE: OK when it is worth asking again. As Fleet::AwaitReturn.
-  absl::Status AwaitReturn(const absl::Status& absent, uint64_t returns, absl::Duration at_least, absl::Time until);
-  absl::Status TakeLease();
-  absl::Status Prefill();
+  Task<absl::Status> Prepare();  // checks and tokenizes
+  absl::Status TakePrompt();     // that was tokenized
+  // What the client has of the answer. INVALID_ARGUMENT where it goes on behind the answer's end.
+  Task<absl::Status> TakeOutput();
+  // To the answer's end, by as many attempts as it takes and Failover allows.
+  Task<absl::Status> ReachEnd(const std::function<void()>& settled);
+  // From the Starts to the answer's end. Tokens that the answer has are not computed anew: it goes on behind them.
+  Task<absl::Status> Attempt(const std::function<void()>& settled);
+  // OK: the next one may begin, and nothing of this one, which ended with `status`, is held.
+  absl::Status GiveUpAttempt(const absl::Status& status);
+  // RESOURCE_EXHAUSTED, with when to try again, where the first token is expected behind the deadline.
+  absl::Status CheckDeadline() const;
+  Claim ClaimOfTurn() const;
+  Task<absl::Status> Place(const std::function<void()>& settled);  // waits for workers and memory
+  // After `absent`, UNAVAILABLE: OK when it is worth asking again. As FleetQueue::AwaitReturn.
+  Task<absl::Status> AwaitReturn(const absl::Status& absent, WorkerRole missing, uint64_t returns,
+                                 absl::Duration at_least, absl::Time until);
+  Task<absl::Status> TakeLease();          // and says anew what output is expected
+  DecodeLease::Need NeedOfDecode() const;  // beside what run_ takes
+  Task<absl::Status> Prefill();            // to the tail's token, which is the answer's first unless it has some
   // What ended the attempt, where not the client or its deadline.
   PrefillRun::Failure FailureOf(const absl::Status& status) const;
-  absl::Status Decode();  // the other tokens
+  Task<absl::Status> Decode();  // the other tokens, wherever they are decoded
+  Task<absl::Status> DecodeOnLease();
+  // Asks the decode worker to move the sequence, where that drains and another one has room for it.
+  Task<> ConsiderMove();
+  DecodeLease::Need NeedOfMove() const;
+  void TellStays(absl::string_view why);  // to the log, once
+  void TakeMoveEnd(const v1::MoveEnd& end);
+  MoveResult ResultOfNoMove() const;  // of a move of which nothing was said
+  // Where the sequence has moved, it goes on under the other lease; else whatever was under way is over.
+  bool GoOnWhereMoved();
+  // Whoever loses an answer in the middle of it is told how to go on: UNAVAILABLE then.
+  absl::Status WithWayOn(const absl::Status& status) const;
+  void LearnOutput(const absl::Status& status) const;
+  // Its key has back what it did not use.
+  void SettleGrant();
   void Finish();
 
-  absl::StatusOr<std::vector<int32_t>> Tokenize() const;
-  absl::StatusOr<v1::FirstToken> AwaitFirstToken();
+  Task<absl::StatusOr<std::vector<int32_t>>> Tokenize() const;  // in its turn
+  absl::StatusOr<std::vector<int32_t>> Encode() const;
+  Task<absl::StatusOr<v1::FirstToken>> AwaitFirstToken();
   v1::Plan PlanOfRun() const;
   void SendStarted();  // of the first attempt; where another follows, the client is told of its plan at the end
   void SendTokens(const google::protobuf::RepeatedPtrField<v1::SampledToken>& tokens);
-  void ObserveFirstToken();
   v1::DecodeRequest MakeDecodeRequest() const;
-  absl::Status EndOfDecode(const absl::Status& status) const;
+  absl::Status EndOfDecode(const absl::Status& status);
   // DEADLINE_EXCEEDED once the time is up. Asked before a worker's failure is believed: workers end a job at its
   // deadline too, each in its own way, and their reports may come before the client's cancel.
   absl::Status InTime(absl::string_view meanwhile) const;
-  void Lap(TtftStage stage);
-  void LapPrefill(const v1::FirstToken& first);
-  using DecodeReader = grpc::ClientReaderInterface<v1::DecodeReply>;
-  // The next reply with tokens; false at the end. Keeps what comes of spans.
-  bool ReadTokens(DecodeReader& reader, v1::DecodeReply& reply);
-  void EndTrace();
-  absl::Duration PerToken() const;  // after the first one; 0 where there is none
+  // The next reply with tokens; false at the end. Keeps what comes of spans: where the sequence has moved, nothing else
+  // is waited for.
+  Task<bool> ReadTokens(DecodeStream& stream, v1::DecodeReply& reply);
   int width() const { return static_cast<int>(run_->placement().chain.size()); }
 
   const RouterParts& router_;
   ByteBudget::Lease memory_;
+  const std::string tenant_;
+  KeyGrant grant_;
   v1::GenerateRequest request_;  // without its input, once that was tokenized
   const absl::Time deadline_;
   CancelToken& cancel_;
   ResponseSink& sink_;
-  TtftClock stages_;
-  std::shared_ptr<RequestTrace> trace_;  // null: not recorded, or it has ended
-  std::string trace_id_;                 // empty: of no trace
-  v1::SamplingParams sampling_;          // seed set
+  SessionReport report_;
+  v1::SamplingParams sampling_;  // seed set
   std::vector<int32_t> prompt_;
   std::vector<int32_t> stop_ids_;
   int32_t max_tokens_ = 0;
+  int32_t brought_ = 0;          // of the answer's tokens, those that came with the request
+  int32_t expected_output_ = 0;  // tokens, by what was known when the lease was asked for
   ChainRequest chain_;
-  std::optional<Fleet::Ticket> ticket_;  // until the first token
+  std::optional<FleetQueue::Ticket> ticket_;  // until the end: who is placed anew has its old turn
   Failover failover_;
   v1::Plan plan_;  // of what was started last
   bool told_started_ = false;
@@ -138,9 +189,18 @@ class Session {
   std::unique_ptr<DecodeLease> lease_;
   std::shared_ptr<PrefillRun> run_;
   bool prefill_needed_ = true;  // until nothing depends on what is left of the run
-  int32_t first_token_ = 0;
-  absl::Time first_token_at_;
-  absl::Time last_token_at_;
+  // From one decode worker to another.
+  struct Move {
+    std::unique_ptr<DecodeLease> to;  // null: none is under way
+    std::unique_ptr<MovePlaces::Place> place;
+    absl::Time began;
+    std::optional<int32_t> tokens = {};  // whose KV is there; the sequence has moved
+  };
+  Move move_;
+  absl::Time move_again_ = absl::InfinitePast();  // not before
+  bool told_stays_ = false;                       // the log was told why it does not move from lease_
+  std::optional<int32_t> moved_tokens_;           // to lease_, where it moved there
+  std::optional<absl::Status> decode_end_;        // of the attempt, where its decode ended before the answer did
 };
 
 }  // namespace runahead

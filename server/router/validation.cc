@@ -44,14 +44,8 @@ absl::Status InField(const std::string& field, const absl::Status& status) {
   return status.ok() ? status : InvalidField(field, status.message());
 }
 
-size_t JsonBytes(const v1::ChatMessages& chat) {
-  size_t bytes = chat.tools().size() + chat.template_variables().size();
-  for (const v1::ChatMessage& message : chat.messages()) bytes += message.tool_calls().size();
-  return bytes;
-}
-
 size_t TextBytes(const v1::ChatMessages& chat) {
-  size_t bytes = JsonBytes(chat);
+  size_t bytes = ChatJsonBytes(chat);
   for (const v1::ChatMessage& message : chat.messages()) {
     bytes += message.content().size() + message.reasoning_content().size() + message.name().size() +
              message.tool_call_id().size();
@@ -65,11 +59,16 @@ absl::Status TooLong(const std::string& field, absl::string_view least, int64_t 
                     model.context_length, " tokens");
 }
 
+absl::Status CheckChatJsonSize(const v1::ChatMessages& chat) {
+  const size_t bytes = ChatJsonBytes(chat);
+  if (bytes <= kMaxChatJsonBytes) return absl::OkStatus();
+  const char* field = !chat.tools().empty()                ? "chat.tools"
+                      : !chat.template_variables().empty() ? "chat.template_variables"
+                                                           : "chat.messages";
+  return Invalid(field, bytes, " bytes of JSON in the chat are more than ", kMaxChatJsonBytes);
+}
+
 absl::Status CheckChatJson(const v1::ChatMessages& chat) {
-  if (const size_t bytes = JsonBytes(chat); bytes > kMaxChatJsonBytes) {
-    const char* field = !chat.tools().empty() ? "chat.tools" : "chat.template_variables";
-    return Invalid(field, bytes, " bytes of JSON in the chat are more than ", kMaxChatJsonBytes);
-  }
   if (!chat.tools().empty()) RUNAHEAD_RETURN_IF_ERROR(InField("chat.tools", CheckJsonArray(chat.tools())));
   if (!chat.template_variables().empty()) {
     RUNAHEAD_RETURN_IF_ERROR(InField("chat.template_variables", CheckJsonObject(chat.template_variables())));
@@ -154,6 +153,19 @@ absl::Status CheckStop(const v1::StopConditions& stop, const ModelInfo& model) {
   return CheckIds("stop.stop_ids", stop.stop_ids(), model);
 }
 
+absl::Status CheckOutput(const v1::GenerateRequest& request, const ModelInfo& model) {
+  if (request.output_ids().empty()) return absl::OkStatus();
+  if (request.output_ids_size() >= model.context_length) {
+    return Invalid("output_ids", request.output_ids_size(), " ids are not fewer than the context of ",
+                   model.context_length, " tokens");
+  }
+  RUNAHEAD_RETURN_IF_ERROR(CheckIds("output_ids", request.output_ids(), model));
+  if (request.sampling().temperature() > 0 && !request.sampling().has_seed()) {
+    return Invalid("sampling.seed", "output_ids are gone on with by the seed that drew them: `started` said it");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckExperiment(const v1::Experiment& experiment, const ModelInfo& model) {
   if (experiment.has_width() && experiment.width() < 1) {
     return Invalid("experiment.width", experiment.width(), " is not at least 1");
@@ -166,6 +178,11 @@ absl::Status CheckExperiment(const v1::Experiment& experiment, const ModelInfo& 
     return Invalid("experiment.schedule", static_cast<int>(experiment.schedule()), " is not a schedule known here");
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckPriority(v1::Priority priority) {
+  if (v1::Priority_IsValid(priority)) return absl::OkStatus();
+  return Invalid("priority", static_cast<int>(priority), " is not a priority known here");
 }
 
 absl::Status CheckRequestId(const std::string& id) {
@@ -186,10 +203,12 @@ absl::Status ValidateModel(const std::string& name, const ModelInfo& model) {
 
 absl::Status ValidateRequest(const v1::GenerateRequest& request, const ModelInfo& model, bool experiments) {
   RUNAHEAD_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
+  RUNAHEAD_RETURN_IF_ERROR(CheckPriority(request.priority()));
   RUNAHEAD_RETURN_IF_ERROR(ValidateModel(request.model(), model));
   RUNAHEAD_RETURN_IF_ERROR(CheckInput(request, model));
   RUNAHEAD_RETURN_IF_ERROR(CheckSampling(request.sampling()));
   RUNAHEAD_RETURN_IF_ERROR(CheckStop(request.stop(), model));
+  RUNAHEAD_RETURN_IF_ERROR(CheckOutput(request, model));
   if (request.has_experiment() && !experiments) {
     return Invalid("experiment", "this router runs without --experiments");
   }
@@ -204,8 +223,10 @@ size_t TextBytes(const v1::TokenizeRequest& request) {
   return request.text().size() + TextBytes(request.chat());
 }
 
-size_t ChatJsonBytes(const v1::GenerateRequest& request) {
-  return JsonBytes(request.chat());
+size_t ChatJsonBytes(const v1::ChatMessages& chat) {
+  size_t bytes = chat.tools().size() + chat.template_variables().size();
+  for (const v1::ChatMessage& message : chat.messages()) bytes += message.tool_calls().size();
+  return bytes;
 }
 
 absl::Status CheckInputSize(const v1::GenerateRequest& request, const Tokenizer& tokenizer, const ModelInfo& model) {
@@ -224,15 +245,15 @@ absl::Status CheckInputSize(const v1::GenerateRequest& request, const Tokenizer&
     const int64_t least = tokenizer.LeastTokens(texts);
     if (least >= model.context_length) return too_long("at least ", least);
   }
-  if (bytes <= kMaxPromptBytes) return absl::OkStatus();
+  if (bytes <= kMaxPromptBytes) return CheckChatJsonSize(request.chat());
   return Invalid("prompt", bytes, " bytes of text are more than ", kMaxPromptBytes);
 }
 
-absl::Status CheckTextSize(const v1::TokenizeRequest& request, const ModelInfo& model) {
+absl::Status CheckInputSize(const v1::TokenizeRequest& request, const ModelInfo& model) {
   const int messages = request.chat().messages_size();
   if (messages >= model.context_length) return TooLong("chat.messages", "at least ", messages, model);
   const size_t bytes = TextBytes(request);
-  if (bytes <= kMaxTokenizeBytes) return absl::OkStatus();
+  if (bytes <= kMaxTokenizeBytes) return CheckChatJsonSize(request.chat());
   if (request.has_chat()) return Invalid("chat", bytes, " bytes of text are more than ", kMaxTokenizeBytes);
   return Invalid("text", bytes, " bytes are more than ", kMaxTokenizeBytes,
                  "; tokenize it in parts, cut where words begin; all but the first without_begin");
@@ -240,6 +261,9 @@ absl::Status CheckTextSize(const v1::TokenizeRequest& request, const ModelInfo& 
 
 absl::Status ValidateTokenize(const v1::TokenizeRequest& request, const ModelInfo& model) {
   RUNAHEAD_RETURN_IF_ERROR(ValidateModel(request.model(), model));
+  if (request.input_case() == v1::TokenizeRequest::INPUT_NOT_SET) {
+    return Invalid("text", "one of text and chat must be given");
+  }
   if (!request.has_chat()) return absl::OkStatus();
   for (const auto& [field, set] :
        {std::pair("special", request.special()), std::pair("without_begin", request.without_begin())}) {

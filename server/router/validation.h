@@ -38,12 +38,13 @@ absl::Status ValidateModel(const std::string& name, const ModelInfo& model);
 // What can be said before anything is done with the input, even copying it, which somebody who sends megabytes would
 // make expensive. OUT_OF_RANGE, as ResolveMaxTokens, for what is too long for the context: token ids, a chat
 // of so many messages, or a text however well it is tokenized (much that is too long passes). INVALID_ARGUMENT for a
-// text above kMaxPromptBytes. All of it blames the prompt, whatever way it came.
+// text above kMaxPromptBytes, and JSON in a chat above kMaxChatJsonBytes. All else blames the prompt, whatever way it
+// came.
 absl::Status CheckInputSize(const v1::GenerateRequest& request, const Tokenizer& tokenizer, const ModelInfo& model);
 
-// INVALID_ARGUMENT for a text, or a chat, above kMaxTokenizeBytes; OUT_OF_RANGE for a chat of so many messages that the
-// context cannot hold them.
-absl::Status CheckTextSize(const v1::TokenizeRequest& request, const ModelInfo& model);
+// The same of what Tokenize takes: INVALID_ARGUMENT for a text, or a chat, above kMaxTokenizeBytes, and for its JSON;
+// OUT_OF_RANGE for a chat of so many messages that the context cannot hold them.
+absl::Status CheckInputSize(const v1::TokenizeRequest& request, const ModelInfo& model);
 
 // All else that can be said of it before it is tokenized: as ValidateRequest.
 absl::Status ValidateTokenize(const v1::TokenizeRequest& request, const ModelInfo& model);
@@ -55,8 +56,8 @@ absl::Status ValidateDetokenize(const v1::DetokenizeRequest& request, const Mode
 size_t TextBytes(const v1::GenerateRequest& request);
 size_t TextBytes(const v1::TokenizeRequest& request);
 
-// Of all JSON in it.
-size_t ChatJsonBytes(const v1::GenerateRequest& request);
+// Of all JSON in a chat.
+size_t ChatJsonBytes(const v1::ChatMessages& chat);
 
 // Of a prompt however it came: tokenizers may have tokens that the model has no row for. OUT_OF_RANGE names one.
 absl::Status CheckTokens(absl::Span<const int32_t> prompt, const ModelInfo& model);

@@ -6,62 +6,71 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/mutex.h"
-#include "kernels/base/status_macros.h"
 #include "server/base/silence.h"
 #include "server/rpc/status.h"
+#include "server/task/co_status.h"
+#include "server/task/wake.h"
 
 namespace runahead {
 namespace {
 
+// What a call comes to.
 class Outcome {
  public:
   void Set(grpc::Status status) RUNAHEAD_EXCLUDES(mu_) {
     MutexLock lock(mu_);
     status_ = std::move(status);
-    changed_.NotifyAll();
+    wake_.Notify();
   }
 
   // False when `patience` was over first.
-  bool Await(Clock& clock, absl::Duration patience) RUNAHEAD_EXCLUDES(mu_) {
-    MutexLock lock(mu_);
-    Silence silence(clock.Now());
-    while (!status_) {
-      if (silence.Look(clock.Now()) >= patience) return false;
-      clock.WaitUntil(mu_, changed_, clock.Now() + Silence::kLookPeriod);
+  Task<bool> Await(Clock& clock, Hearing& hearing, absl::Duration patience) RUNAHEAD_EXCLUDES(mu_) {
+    Silence silence(clock.Now(), hearing);
+    while (!status()) {
+      if (silence.Look(clock.Now()) >= patience) co_return false;
+      co_await wake_.Until(clock, clock.Now() + Silence::kLookPeriod);
     }
-    return true;
+    co_return true;
   }
 
-  grpc::Status Await() RUNAHEAD_EXCLUDES(mu_) {
-    MutexLock lock(mu_);
-    while (!status_) changed_.Wait(mu_);
-    return *status_;
+  Task<grpc::Status> Await() RUNAHEAD_EXCLUDES(mu_) {
+    while (!status()) co_await wake_.Wait();
+    co_return *status();
   }
 
  private:
+  std::optional<grpc::Status> status() RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    return status_;
+  }
+
   Mutex mu_;
-  CondVar changed_;
   std::optional<grpc::Status> status_ RUNAHEAD_GUARDED_BY(mu_);
+  Wake wake_;
 };
 
 }  // namespace
 
-absl::Status CallWorker(Clock& clock, absl::Duration patience, const std::vector<CancelToken*>& ends,
-                        const StartUnary& start) {
+Task<absl::Status> CallWorker(Clock& clock, Hearing& hearing, absl::Duration patience, std::vector<CancelToken*> ends,
+                              StartUnary start) {
   Outcome outcome;
   grpc::ClientContext context;
-  std::vector<std::unique_ptr<const CancelToken::Subscription>> subscriptions;
-  for (CancelToken* end : ends) {
-    subscriptions.emplace_back(new CancelToken::Subscription(end->OnCancel([&context] { context.TryCancel(); })));
+  bool in_time = false;
+  grpc::Status status;
+  {
+    std::vector<std::unique_ptr<const CancelToken::Subscription>> subscriptions;
+    for (CancelToken* end : ends) {
+      subscriptions.emplace_back(new CancelToken::Subscription(end->OnCancel([&context] { context.TryCancel(); })));
+    }
+    start(&context, [&outcome](grpc::Status ended) { outcome.Set(std::move(ended)); });
+    in_time = co_await outcome.Await(clock, hearing, patience);
+    if (!in_time) context.TryCancel();
+    status = co_await outcome.Await();
   }
-  start(&context, [&outcome](grpc::Status status) { outcome.Set(std::move(status)); });
-  const bool in_time = outcome.Await(clock, patience);
-  if (!in_time) context.TryCancel();
-  const grpc::Status status = outcome.Await();
-  if (status.ok()) return absl::OkStatus();
-  for (const CancelToken* end : ends) RUNAHEAD_RETURN_IF_ERROR(end->status());
-  if (!in_time) return absl::DeadlineExceededError(absl::StrCat("no answer for ", absl::FormatDuration(patience)));
-  return FromGrpcStatus(status);
+  if (status.ok()) co_return absl::OkStatus();
+  for (const CancelToken* end : ends) RUNAHEAD_CO_RETURN_IF_ERROR(end->status());
+  if (!in_time) co_return absl::DeadlineExceededError(absl::StrCat("no answer for ", absl::FormatDuration(patience)));
+  co_return FromGrpcStatus(status);
 }
 
 }  // namespace runahead

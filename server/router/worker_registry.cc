@@ -1,6 +1,5 @@
 #include "server/router/worker_registry.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,17 +16,19 @@ constexpr size_t kLostRemembered = 64;
 }  // namespace
 
 WorkerRegistry::WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelInfo& model, std::string dtype,
-                               Clock& clock, const ClusterKey& key)
+                               Clock& clock, const MemberAccess& access, Hearing& hearing)
     : fleet_(fleet),
       sequencer_(sequencer),
       model_(model),
       dtype_(std::move(dtype)),
       incarnation_(RandomBits64()),
-      key_(key),
+      access_(access),
       clock_(clock),
+      hearing_(hearing),
       pool_(fleet.listed()),
       known_(fleet.workers().size()),
       connections_(fleet.workers().size()) {
+  fleet_.OnDoubt([this](const std::vector<WorkerPath>& paths) { Doubt(paths); });
   for (size_t i = 0; i < connections_.size(); ++i) {
     const std::string address = fleet.address(static_cast<int>(i));
     if (!address.empty()) Connect(static_cast<int>(i), address);
@@ -38,7 +39,8 @@ void WorkerRegistry::Connect(int index, const std::string& address) {
   WorkerConnection::Owner& owner = *this;
   WorkerSpec spec = fleet_.workers()[index];
   spec.address = address;
-  connections_[index] = std::make_unique<WorkerConnection>(index, std::move(spec), incarnation_, owner, clock_, key_);
+  connections_[index] =
+      std::make_unique<WorkerConnection>(index, std::move(spec), incarnation_, owner, clock_, access_, hearing_);
 }
 
 void WorkerRegistry::Occupy(int index, const std::string& address) {
@@ -61,29 +63,34 @@ void WorkerRegistry::SetAddress(int index, const std::string& address) {
 }
 
 void WorkerRegistry::Keep(int index) {
+  LogLater later;
   MutexLock lock(mu_);
   const auto member = members_.find(index);
   if (member == members_.end() || member->second.draining) return;
-  LogInfo("registry", Who(index), " is named again: it stays");
+  later.Info("registry", Who(index), " is named again: it stays");
   Welcome(index);
+  if (member->second.live != nullptr) *member->second.live->drains = false;
   fleet_.SetDraining(index, false, "ready");
 }
 
 bool WorkerRegistry::Retire(int index) {
+  LogLater later;
   MutexLock lock(mu_);
   const auto member = members_.find(index);
   if (member == members_.end() || member->second.live == nullptr) return true;
   const std::string note = "drains: the name service has its name no more";
-  LogOnce(index, absl::StrCat(Who(index), " ", note));
+  LogOnce(index, absl::StrCat(Who(index), " ", note), later);
   fleet_.ejections().NotReady(index);
   fleet_.SetDraining(index, true, note);
+  *member->second.live->drains = true;
   return fleet_.Idle(index);
 }
 
 void WorkerRegistry::Vacate(int index) {
   connections_[index].reset();  // it tells Left
+  LogLater later;
   MutexLock lock(mu_);
-  LogInfo("registry", Who(index), " is gone from the list");
+  later.Info("registry", Who(index), " is gone from the list");
   SetAddress(index, "");
 }
 
@@ -95,33 +102,41 @@ WorkerRegistry::~WorkerRegistry() {
     pool_changed_.NotifyAll();
   }
   connections_.clear();
+  fleet_.OnDoubt(nullptr);
 }
 
 absl::Status WorkerRegistry::Admit(int index, const v1::Capabilities& capabilities) {
-  MutexLock lock(mu_);
-  known_[index].name = capabilities.name();
   WorkerSpec spec = fleet_.workers()[index];
-  spec.address = fleet_.address(index);
-  if (absl::Status refused = CheckAgreement(spec, capabilities, model_, dtype_, nullptr); !refused.ok()) {
-    pool_.Refused(index);
-    pool_changed_.NotifyAll();
-    return refused;
+  {
+    LogLater later;
+    MutexLock lock(mu_);
+    known_[index].name = capabilities.name();
+    spec.address = fleet_.address(index);
+    if (absl::Status refused = CheckAgreement(spec, capabilities, model_, dtype_, nullptr); !refused.ok()) {
+      pool_.Refused(index);
+      pool_changed_.NotifyAll();
+      return refused;
+    }
+    Answered(index, capabilities, later);
   }
-  RUNAHEAD_ASSIGN_OR_RETURN(const PoolTerms pool, AwaitChoice(index, capabilities));
+  MutexLock lock(mu_);
+  RUNAHEAD_ASSIGN_OR_RETURN(const PoolTerms pool, AwaitChoice());
   RUNAHEAD_RETURN_IF_ERROR(CheckAgreement(spec, capabilities, model_, dtype_, &pool));
   members_[index].capabilities = capabilities;
   return absl::OkStatus();
 }
 
-absl::StatusOr<PoolTerms> WorkerRegistry::AwaitChoice(int index, const v1::Capabilities& capabilities) {
+void WorkerRegistry::Answered(int index, const v1::Capabilities& capabilities, LogLater& later) {
   pool_.Answered(index, TermsOf(capabilities), clock_.Now());
+  if (pool_.Choose(clock_.Now()) != nullptr) return;
+  const std::string waits = absl::StrCat("computes in ", capabilities.compute_dtype(),
+                                         " and waits until most workers of the list have answered");
+  fleet_.SetNotReady(index, WorkerState::kConnecting, waits);
+  LogOnce(index, absl::StrCat(Who(index), " ", waits), later);
+}
+
+absl::StatusOr<PoolTerms> WorkerRegistry::AwaitChoice() {
   const PoolTerms* pool = pool_.Choose(clock_.Now());
-  if (pool == nullptr) {
-    const std::string waits = absl::StrCat("computes in ", capabilities.compute_dtype(),
-                                           " and waits until most workers of the list have answered");
-    fleet_.SetNotReady(index, WorkerState::kConnecting, waits);
-    LogOnce(index, absl::StrCat(Who(index), " ", waits));
-  }
   while (pool == nullptr && !stopping_) {
     clock_.WaitUntil(mu_, pool_changed_, pool_.choice_due());
     pool = pool_.Choose(clock_.Now());
@@ -131,22 +146,39 @@ absl::StatusOr<PoolTerms> WorkerRegistry::AwaitChoice(int index, const v1::Capab
   return *pool;
 }
 
-void WorkerRegistry::Joined(std::shared_ptr<const LiveWorker> worker, std::shared_ptr<CommandSink> stream) {
+void WorkerRegistry::Joined(std::shared_ptr<const LiveWorker> worker, std::shared_ptr<CommandSink> orders) {
   const v1::Capabilities& capabilities = worker->capabilities;
   const int index = worker->index;
+  LogLater later;
   MutexLock lock(mu_);
   members_[index].live = worker;
   known_[index].drains = members_[index].draining;
   known_[index].last_logged.clear();
   known_[index].warnings.Over();
-  sequencer_.Attach(index, capabilities.name(), std::move(stream));
+  sequencer_.Attach(index, capabilities.name(), std::move(orders));
   FormLine(index);  // before anybody can be planned on: each stream has its neighbours ahead of the first Start
   Welcome(index);
   fleet_.SetReady(worker);
-  if (members_[index].draining) TakeDraining(index);
-  LogInfo("registry", Who(index), " joined: ", fleet_.workers()[index].role, ", ", capabilities.compute_dtype(), ", ",
-          capabilities.device());
-  LogBuild(index);
+  if (members_[index].draining) TakeDraining(index, later);
+  later.Info("registry", Who(index), " joined: ", fleet_.workers()[index].role, ", ", capabilities.compute_dtype(),
+             ", ", capabilities.device());
+  LogBuild(index, later);
+}
+
+void WorkerRegistry::Interrupted(int index, const absl::Status& why) {
+  sequencer_.Suspend(index);
+  LogLater later;
+  MutexLock lock(mu_);
+  fleet_.SetInterrupted(index, true);
+  later.Info("registry", Who(index), ": its control stream broke, and is being resumed: ", why.message());
+}
+
+void WorkerRegistry::Resumed(int index) {
+  sequencer_.Resume(index);
+  LogLater later;
+  MutexLock lock(mu_);
+  fleet_.SetInterrupted(index, false);
+  later.Info("registry", Who(index), ": its control stream was resumed");
 }
 
 void WorkerRegistry::Welcome(int index) {
@@ -155,12 +187,12 @@ void WorkerRegistry::Welcome(int index) {
   fleet_.ejections().Ready(index, worker.name(), worker.incarnation(), spec.prefills(), spec.decodes());
 }
 
-void WorkerRegistry::LogBuild(int index) {
+void WorkerRegistry::LogBuild(int index, LogLater& later) {
   const v1::Capabilities& newcomer = members_[index].capabilities;
   for (const auto& [other, member] : members_) {
     if (member.live == nullptr || member.capabilities.build() == newcomer.build()) continue;
-    LogWarning("registry", newcomer.name(), " is of build ", newcomer.build(), ", ", member.capabilities.name(), " of ",
-               member.capabilities.build());
+    later.Warning("registry", newcomer.name(), " is of build ", newcomer.build(), ", ", member.capabilities.name(),
+                  " of ", member.capabilities.build());
     return;
   }
 }
@@ -168,6 +200,7 @@ void WorkerRegistry::LogBuild(int index) {
 void WorkerRegistry::Left(int index, WorkerState state, const absl::Status& why) {
   std::shared_ptr<const LiveWorker> live;
   {
+    LogLater later;
     MutexLock lock(mu_);
     if (const auto found = members_.find(index); found != members_.end()) {
       live = found->second.live;
@@ -182,15 +215,16 @@ void WorkerRegistry::Left(int index, WorkerState state, const absl::Status& why)
     pool_changed_.NotifyAll();
     // One that drained first has stopped because it was asked to.
     const bool stopped = state == WorkerState::kLost && known_[index].drains;
+    if (live != nullptr) *live->let_go = stopped || absl::IsCancelled(why);
     if (stopped) state = WorkerState::kConnecting;
     fleet_.SetNotReady(index, state, std::string(why.message()));
     fleet_.ejections().NotReady(index);
     if (absl::IsCancelled(why)) {
       // The router's own doing.
     } else if (stopped) {
-      LogOnce(index, absl::StrCat(Who(index), " has drained and stopped"));
+      LogOnce(index, absl::StrCat(Who(index), " has drained and stopped"), later);
     } else if (known_[index].warnings.Due(state, clock_.Now())) {
-      LogWarning("registry", Who(index), ": ", why.message());
+      later.Warning("registry", Who(index), ": ", why.message());
     }
   }
   if (live == nullptr) return;
@@ -201,13 +235,18 @@ void WorkerRegistry::Left(int index, WorkerState state, const absl::Status& why)
   FormLine(std::nullopt);
 }
 
+void WorkerRegistry::Loaded(int index, const v1::DecodeLoad& load, absl::Time asked) {
+  fleet_.TakeLoad(index, load, asked);
+}
+
 void WorkerRegistry::Suspected(int index, bool suspected) {
+  LogLater later;
   MutexLock lock(mu_);
   if (suspected) {
     suspected_.insert(index);
-    LogWarning("registry", Who(index), " is suspected to hang: it answers, and gets nothing done");
+    later.Warning("registry", Who(index), " is suspected to hang: it answers, and gets nothing done");
   } else if (suspected_.erase(index) > 0) {
-    LogInfo("registry", Who(index), " is not suspected any more");
+    later.Info("registry", Who(index), " is not suspected any more");
   }
   CountSuspected();
 }
@@ -216,70 +255,30 @@ void WorkerRegistry::CountSuspected() {
   fleet_.CountSuspected(suspected_);
 }
 
-void WorkerRegistry::FormLine(std::optional<int> newcomer) {
-  if (stopping_) return;
-  std::map<int, v1::FormLine> lines;  // what each is to know, by worker index
-  for (const auto& [index, member] : members_) {
-    if (member.live == nullptr) continue;
-    lines[index];  // one that has nothing to know is told that
-    for (const WorkerLife& life : lost_) {
-      v1::WorkerLife& lost = *lines[index].add_lost();
-      lost.set_incarnation(life.incarnation);
-      lost.set_epoch(life.epoch);
-    }
-  }
-  const auto fill = [this](int index, uint32_t generation, v1::PeerAddress& to) RUNAHEAD_REQUIRES(mu_) {
-    const v1::Capabilities& peer = members_.at(index).capabilities;
-    to.set_name(peer.name());
-    to.set_link_address(peer.link_address());
-    to.set_incarnation(peer.incarnation());
-    to.set_device_link(peer.device_link());
-    to.set_epoch(peer.epoch());
-    to.set_generation(generation);
-  };
-  const std::vector<int> line_of_fleet = fleet_.line();
-  for (size_t i = 1; i < line_of_fleet.size(); ++i) {
-    const int before = line_of_fleet[i - 1], after = line_of_fleet[i];
-    if (!lines.contains(before) || !lines.contains(after)) continue;
-    const uint32_t generation =
-        edges_.Generation(LifeOf(members_[before].capabilities), LifeOf(members_[after].capabilities));
-    fill(before, generation, *lines[after].mutable_predecessor());
-    fill(after, generation, *lines[before].mutable_successor());
-  }
-  std::vector<std::pair<int, v1::ControlCommand>> commands;
-  for (auto& [index, line] : lines) {
-    v1::FormLine& told = members_[index].told;
-    if (index != newcomer && told.SerializeAsString() == line.SerializeAsString()) continue;
-    told = line;
-    commands.emplace_back(index, v1::ControlCommand());
-    *commands.back().second.mutable_form_line() = std::move(line);
-  }
-  sequencer_.Send(std::move(commands));
-  TellPaths();
-  CountEdges();
-}
-
 void WorkerRegistry::Report(int index, const v1::ControlReport& report) {
   sequencer_.OnReport(index, report);
   if (!report.has_pong() && !report.has_paths() && !report.has_draining()) return;
   sequencer_.EndOverdue(clock_.Now());
+  LogLater later;
   MutexLock lock(mu_);
-  if (report.has_paths()) TakePaths(index, report.paths());
-  if (report.has_draining()) TakeDraining(index);
+  if (report.has_paths()) TakePaths(index, report.paths(), later);
+  if (report.has_draining()) TakeDraining(index, later);
   TellDrained(index);
   // Pongs come twice a second from each worker: often enough for edges that are to be made anew, and for overdue jobs.
   if (edges_.Renew(clock_.Now())) FormLine(std::nullopt);
+  if (edges_.EndDoubts(clock_.Now())) TellPaths();
 }
 
 // The report may come before the worker has joined here.
-void WorkerRegistry::TakeDraining(int index) {
+void WorkerRegistry::TakeDraining(int index, LogLater& later) {
   const auto member = members_.find(index);
   if (member == members_.end()) return;
   member->second.draining = known_[index].drains = true;
   if (member->second.live == nullptr) return;
-  LogInfo("registry", Who(index), " drains: nothing new is planned on it");
+  later.Info("registry", Who(index), " drains: nothing new is planned on it");
   fleet_.ejections().NotReady(index);
   fleet_.SetDraining(index, true, absl::StrCat(known_[index].name, " drains before it stops"));
+  *member->second.live->drains = true;
 }
 
 void WorkerRegistry::TellDrained(int index) {
@@ -293,71 +292,14 @@ void WorkerRegistry::TellDrained(int index) {
   sequencer_.Send({{index, std::move(command)}});
 }
 
-void WorkerRegistry::TakePaths(int index, const v1::PathStates& paths) {
-  const auto member = members_.find(index);
-  if (member == members_.end() || member->second.live == nullptr) return;
-  const v1::Capabilities& reporter = member->second.capabilities;
-  bool changed = false;
-  for (const v1::PathState& state : paths.states()) {
-    if (!edges_.Report(LifeOf(reporter), state, clock_.Now())) continue;
-    changed = true;
-    const WorkerLife peer{state.peer().incarnation(), state.peer().epoch()};
-    const auto other = std::find_if(members_.begin(), members_.end(),
-                                    [&peer](const auto& m) { return LifeOf(m.second.capabilities) == peer; });
-    const std::string name = other == members_.end() ? "a worker that is gone" : other->second.capabilities.name();
-    const char* const what = state.generation() > 0 ? "the edge to " : "hand-off to ";
-    if (state.condition() == v1::PATH_CONDITION_BROKEN) {
-      LogWarning("line", reporter.name(), ": ", what, name, " is broken: ", state.message());
-    } else {
-      LogInfo("line", reporter.name(), ": ", what, name, " works again");
-    }
-  }
-  if (changed) TellPaths();
-  CountEdges();
-}
-
-void WorkerRegistry::TellPaths() {
-  const auto life_of = [this](int index) RUNAHEAD_REQUIRES(mu_) -> std::optional<WorkerLife> {
-    const auto member = members_.find(index);
-    if (member == members_.end() || member->second.live == nullptr) return std::nullopt;
-    return LifeOf(member->second.capabilities);
-  };
-  BrokenPaths broken;
-  const std::vector<int> line = fleet_.line();
-  for (size_t i = 0; i < line.size(); ++i) {
-    const std::optional<WorkerLife> life = life_of(line[i]);
-    if (!life) continue;
-    const std::optional<WorkerLife> next = i + 1 < line.size() ? life_of(line[i + 1]) : std::nullopt;
-    if (next && !edges_.Usable(*life, *next)) broken.edges.insert(line[i]);
-    for (const auto& [index, member] : members_) {
-      if (member.live == nullptr || !fleet_.workers()[index].decodes()) continue;
-      if (!edges_.Reaches(*life, LifeOf(member.capabilities))) broken.handoffs.insert({line[i], index});
-    }
-  }
-  fleet_.SetBroken(std::move(broken));
-}
-
-void WorkerRegistry::CountEdges() {
-  EdgeCounts counts = {};
-  const std::vector<int> line = fleet_.line();
-  for (size_t i = 1; i < line.size(); ++i) {
-    const auto before = members_.find(line[i - 1]), after = members_.find(line[i]);
-    if (before == members_.end() || after == members_.end()) continue;
-    if (before->second.live == nullptr || after->second.live == nullptr) continue;
-    const EdgeState state = edges_.StateOf(LifeOf(before->second.capabilities), LifeOf(after->second.capabilities));
-    ++counts[static_cast<size_t>(state)];
-  }
-  fleet_.CountEdges(counts);
-}
-
 std::string WorkerRegistry::Who(int index) {
   const std::string& name = known_[index].name;
   return absl::StrCat(name.empty() ? "a worker" : name, " at ", fleet_.address(index));
 }
 
-void WorkerRegistry::LogOnce(int index, std::string message) {
+void WorkerRegistry::LogOnce(int index, std::string message, LogLater& later) {
   if (known_[index].last_logged == message) return;
-  LogInfo("registry", message);
+  later.Info("registry", message);
   known_[index].last_logged = std::move(message);
 }
 

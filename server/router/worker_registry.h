@@ -10,7 +10,8 @@
 
 #include "kernels/base/mutex.h"
 #include "server/base/clock.h"
-#include "server/base/cluster_key.h"
+#include "server/base/hearing.h"
+#include "server/base/log_later.h"
 #include "server/router/agreement.h"
 #include "server/router/edge_states.h"
 #include "server/router/fleet.h"
@@ -27,7 +28,7 @@ class WorkerRegistry final : private WorkerConnection::Owner, public Seats {
   // Connects to all workers of `fleet`'s list that have an address, at once and in the background. `dtype` is what they
   // are to compute in, or "auto": then most of them say (PoolChoice). Everything given must outlive the registry.
   WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelInfo& model, std::string dtype, Clock& clock,
-                 const ClusterKey& key = {});
+                 const MemberAccess& access = {}, Hearing& hearing = AlwaysHears());
   ~WorkerRegistry() override;
 
   void Occupy(int index, const std::string& address) override RUNAHEAD_EXCLUDES(mu_);
@@ -53,21 +54,29 @@ class WorkerRegistry final : private WorkerConnection::Owner, public Seats {
 
   // Waits until the pool is chosen, kChoiceTimeout at most.
   absl::Status Admit(int index, const v1::Capabilities& capabilities) override RUNAHEAD_EXCLUDES(mu_);
-  absl::StatusOr<PoolTerms> AwaitChoice(int index, const v1::Capabilities& capabilities) RUNAHEAD_REQUIRES(mu_);
-  void Joined(std::shared_ptr<const LiveWorker> worker, std::shared_ptr<CommandSink> stream) override
+  // Has its vote.
+  void Answered(int index, const v1::Capabilities& capabilities, LogLater& later) RUNAHEAD_REQUIRES(mu_);
+  absl::StatusOr<PoolTerms> AwaitChoice() RUNAHEAD_REQUIRES(mu_);
+  void Joined(std::shared_ptr<const LiveWorker> worker, std::shared_ptr<CommandSink> orders) override
       RUNAHEAD_EXCLUDES(mu_);
+  void Interrupted(int index, const absl::Status& why) override RUNAHEAD_EXCLUDES(mu_);
+  void Resumed(int index) override RUNAHEAD_EXCLUDES(mu_);
   void Report(int index, const v1::ControlReport& report) override RUNAHEAD_EXCLUDES(mu_);
+  void Loaded(int index, const v1::DecodeLoad& load, absl::Time asked) override;
   void Suspected(int index, bool suspected) override RUNAHEAD_EXCLUDES(mu_);
   void Left(int index, WorkerState state, const absl::Status& why) override RUNAHEAD_EXCLUDES(mu_);
   void Connect(int index, const std::string& address);
   void SetAddress(int index, const std::string& address) RUNAHEAD_REQUIRES(mu_);
-  // Tells every member what has changed for it: its neighbours on the line, whom to close links to.
+  // Tells every member what has changed for it: its neighbours on the line, whom to close links to, and what it is
+  // asked of its paths.
   void FormLine(std::optional<int> newcomer) RUNAHEAD_REQUIRES(mu_);
-  void TakePaths(int index, const v1::PathStates& paths) RUNAHEAD_REQUIRES(mu_);
+  // A job failed over these paths: nothing is planned across them until the workers at their ends have been asked.
+  void Doubt(const std::vector<WorkerPath>& paths) RUNAHEAD_EXCLUDES(mu_);
+  void TakePaths(int index, const v1::PathStates& paths, LogLater& later) RUNAHEAD_REQUIRES(mu_);
   // It may be judged: Ejections knows it.
   void Welcome(int index) RUNAHEAD_REQUIRES(mu_);
   // Nothing new is planned on a member that says that it is to end.
-  void TakeDraining(int index) RUNAHEAD_REQUIRES(mu_);
+  void TakeDraining(int index, LogLater& later) RUNAHEAD_REQUIRES(mu_);
   // Tells a member that drains when nothing is left on it.
   void TellDrained(int index) RUNAHEAD_REQUIRES(mu_);
   // What the planner may not use, for the fleet.
@@ -76,18 +85,19 @@ class WorkerRegistry final : private WorkerConnection::Owner, public Seats {
   // How the line's edges stand, for the gauge.
   void CountEdges() RUNAHEAD_REQUIRES(mu_);
   // Workers of different builds may work together. Logs that builds differ, for those who look for a fault.
-  void LogBuild(int index) RUNAHEAD_REQUIRES(mu_);
+  void LogBuild(int index, LogLater& later) RUNAHEAD_REQUIRES(mu_);
   // "prefill-0 at 10.0.0.1:7000", for the log.
   std::string Who(int index) RUNAHEAD_REQUIRES(mu_);
-  void LogOnce(int index, std::string message) RUNAHEAD_REQUIRES(mu_);
+  void LogOnce(int index, std::string message, LogLater& later) RUNAHEAD_REQUIRES(mu_);
 
   Fleet& fleet_;
   Sequencer& sequencer_;
   const ModelInfo model_;
   const std::string dtype_;
   const uint64_t incarnation_;
-  const ClusterKey key_;
+  const MemberAccess access_;
   Clock& clock_;
+  Hearing& hearing_;
   Mutex mu_;
   CondVar pool_changed_;
   PoolChoice pool_ RUNAHEAD_GUARDED_BY(mu_);

@@ -7,17 +7,22 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/thread_name.h"
 #include "server/rpc/status.h"
 
 namespace runahead {
 namespace {
 
 constexpr absl::Duration kRetryAfter = absl::Seconds(1);
+// How often connections are looked at whose messages are read. A message that is too long brings some 20 MB meanwhile.
+constexpr absl::Duration kLook = absl::Milliseconds(20);
+// The least that a message counts as: HTTP/2 lets so much come at once.
+constexpr int64_t kLeast = int64_t{64} << 10;
 
 absl::Status Full(int count) {
   return WithRetryAfter(
-      absl::ResourceExhaustedError(absl::StrCat("as many messages are on their way to this server as may be at once, ",
-                                                count, " (option request_memory); try again")),
+      absl::ResourceExhaustedError(absl::StrCat("the messages that are on their way to this server, ", count,
+                                                ", take all that they may (option request_memory); try again")),
       kRetryAfter);
 }
 
@@ -35,6 +40,11 @@ absl::Status Slow(int64_t rate) {
                         kRetryAfter);
 }
 
+absl::Status Long(int64_t bytes) {
+  return absl::ResourceExhaustedError(absl::StrCat("more came over the connection than a message here may have, ",
+                                                   bytes, " bytes; send a shorter one"));
+}
+
 // The first that `is` so behind `key`, or else from the beginning; end() where none is.
 template <typename Map, typename Is>
 typename Map::iterator FindAfter(Map& map, const std::string& key, Is is) {
@@ -47,10 +57,13 @@ typename Map::iterator FindAfter(Map& map, const std::string& key, Is is) {
 
 }  // namespace
 
-Arrivals::Arrivals(const ArrivalLimits& limits, ArrivalWatcher watcher, Clock& clock, Received received)
-    : limits_(limits), watcher_(std::move(watcher)), clock_(clock), received_(std::move(received)), thread_([this] {
-        Watch();
-      }) {}
+Arrivals::Arrivals(const ArrivalLimits& limits, ArrivalWatcher watcher, Clock& clock, Received received, HangUp hang_up)
+    : limits_(limits),
+      watcher_(std::move(watcher)),
+      clock_(clock),
+      received_(std::move(received)),
+      hang_up_(std::move(hang_up)),
+      thread_([this] { Watch(); }) {}
 
 Arrivals::~Arrivals() {
   {
@@ -62,13 +75,23 @@ Arrivals::~Arrivals() {
   thread_.join();
 }
 
-int Arrivals::most() const {
-  return static_cast<int>(std::max<int64_t>(1, limits_.bytes / limits_.message_bytes));
+void Arrivals::Tell() {
+  watcher_.changed(reading_, waiting_, charged_);
+}
+
+bool Arrivals::HasRoom() const {
+  return reading_ == 0 || charged_ + limits_.message_bytes <= limits_.bytes;
+}
+
+void Arrivals::SetCharge(Connection& connection, int64_t charge) {
+  charged_ += charge - connection.charge;
+  connection.charge = charge;
 }
 
 void Arrivals::Enter(Call& call, const std::string& peer) {
   MutexLock lock(mu_);
   if (waiting_ >= limits_.max_waiting && !MakeRoomFor(peer)) {
+    CountRefusal(peer);
     watcher_.refused(ArrivalWatcher::Refusal::kFull);
     return call.GiveUp(TooManyWait(waiting_));
   }
@@ -77,7 +100,7 @@ void Arrivals::Enter(Call& call, const std::string& peer) {
   connections_[peer].waiting.push_back(&call);
   ++waiting_;
   StartWaiting();
-  watcher_.changed(reading_, waiting_);
+  Tell();
 }
 
 // By the last call of the connection that has most of them here, if that has more than this one would have.
@@ -90,16 +113,28 @@ bool Arrivals::MakeRoomFor(const std::string& peer) {
     return a.second.waiting.size() < b.second.waiting.size();
   });
   if (most->second.waiting.size() <= own_waiting + 1) return false;
+  CountRefusal(most->first);
   End(*most->second.waiting.back(), ArrivalWatcher::Refusal::kFull, TooManyWait(waiting_));
   return true;
 }
 
-bool Arrivals::Arrived(Call& call) {
+void Arrivals::CountRefusal(const std::string& peer) {
+  const absl::Time now = clock_.Now();
+  Refusals& refusals = refusals_[peer];
+  if (now - refusals.since >= kRetryAfter) refusals = {now, 0};
+  if (++refusals.count == limits_.max_refused + 1) greedy_.push_back(peer);
+}
+
+bool Arrivals::Arrived(Call& call, uint64_t bytes) {
   MutexLock lock(mu_);
-  if (!calls_.contains(&call)) return false;
+  const auto found = calls_.find(&call);
+  if (found == calls_.end()) return false;
+  Connection& connection = connections_.at(found->second.peer);
+  connection.arrived_bytes += bytes;
+  if (bytes == 0) connection.given_up_bytes += static_cast<uint64_t>(limits_.message_bytes);
   Remove(call);
   StartWaiting();
-  watcher_.changed(reading_, waiting_);
+  Tell();
   return true;
 }
 
@@ -108,7 +143,7 @@ bool Arrivals::Abandon(Call& call) {
   const auto found = calls_.find(&call);
   if (found == calls_.end() || found->second.reading) return false;
   Remove(call);
-  watcher_.changed(reading_, waiting_);
+  Tell();
   return true;
 }
 
@@ -118,8 +153,11 @@ void Arrivals::Begin(Call& call) {
   if (connection.reading.empty()) {
     connection.span_began = clock_.Now();
     connection.span_bytes.reset();  // known at the next look
+    connection.first_bytes.reset();
+    connection.arrived_bytes = connection.given_up_bytes = 0;
   }
   connection.reading.push_back(&call);
+  SetCharge(connection, connection.charge + limits_.message_bytes);
   entry.reading = true;
   entry.since = clock_.Now();
   ++reading_;
@@ -129,7 +167,7 @@ void Arrivals::Begin(Call& call) {
 
 // One of each connection that has some, round and round; those that have kept others waiting come last.
 void Arrivals::StartWaiting() {
-  while (waiting_ > 0 && reading_ < most()) {
+  while (waiting_ > 0 && HasRoom()) {
     const auto is_next = [](const auto& connection) {
       return !connection.second.waiting.empty() && !connection.second.slow;
     };
@@ -156,10 +194,10 @@ void Arrivals::Remove(Call& call) {
   std::deque<Call*>& among = entry.reading ? connection.reading : connection.waiting;
   among.erase(std::find(among.begin(), among.end(), &call));
   --(entry.reading ? reading_ : waiting_);
+  SetCharge(connection, std::min(connection.charge, connection.full_charge(limits_.message_bytes)));
   if (connection.reading.empty() && connection.waiting.empty()) connections_.erase(entry.peer);
 }
 
-// Of several messages nobody knows which one comes: what came is the youngest's first, so that what stands still goes.
 void Arrivals::Judge(const std::string& peer, absl::Time now) {
   Connection& connection = connections_.at(peer);
   if (connection.reading.empty()) return;
@@ -168,6 +206,71 @@ void Arrivals::Judge(const std::string& peer, absl::Time now) {
     connection.span_bytes = bytes;
     connection.span_began = now;
   }
+  if (bytes && !connection.first_bytes) {
+    connection.first_bytes = bytes;
+    connection.first_at = now;
+  }
+  SetCharge(connection, ChargeOf(connection, bytes, now));
+  if (!bytes || !BringsTooMuch(connection, *bytes)) return JudgeRate(connection, bytes, now);
+  connection.slow = true;
+  std::vector<Call*> ending(connection.reading.begin(), connection.reading.end());
+  ending.insert(ending.end(), connection.waiting.begin(), connection.waiting.end());
+  for (Call* const call : ending) End(*call, ArrivalWatcher::Refusal::kLong, Long(limits_.message_bytes));
+}
+
+// Nobody knows which of its messages is the long one, nor whether it is read yet: some of it may come before that.
+bool Arrivals::BringsTooMuch(const Connection& connection, uint64_t bytes) const {
+  const uint64_t messages = connection.reading.size() * static_cast<uint64_t>(limits_.message_bytes);
+  return bytes - *connection.first_bytes >
+         messages + connection.arrived_bytes + connection.given_up_bytes + limits_.other_bytes;
+}
+
+int64_t Arrivals::ChargeOf(const Connection& connection, std::optional<uint64_t> bytes, absl::Time now) const {
+  const int64_t full = connection.full_charge(limits_.message_bytes);
+  if (!bytes || !connection.settled(now)) return full;
+  const auto total = static_cast<double>(*bytes - *connection.first_bytes);
+  const double here = std::max(0.0, total - static_cast<double>(connection.arrived_bytes));
+  const double soon = total * absl::FDivDuration(limits_.patience, now - connection.first_at);
+  const int64_t least = std::min(full, connection.full_charge(std::max(kLeast, limits_.message_bytes / 64)));
+  return std::max(least, static_cast<int64_t>(std::min(here + soon, static_cast<double>(full))));
+}
+
+bool Arrivals::SomebodyStarves(absl::Time now) const {
+  if (waiting_ == 0 || HasRoom()) return false;
+  return std::any_of(calls_.begin(), calls_.end(), [&](const auto& call) {
+    return !call.second.reading && now - call.second.since >= limits_.short_patience;
+  });
+}
+
+bool Arrivals::IsReadForLong(const Connection& connection, absl::Time now) const {
+  return !connection.reading.empty() && now - calls_.at(connection.reading.front()).since >= limits_.patience;
+}
+
+bool Arrivals::LongReadsTakeTooMuch(absl::Time now) const {
+  int64_t taken = 0;
+  for (const auto& [peer, connection] : connections_) {
+    if (IsReadForLong(connection, now)) taken += connection.charge;
+  }
+  return taken > limits_.bytes / 2;
+}
+
+void Arrivals::EndTheLargest(absl::Time now) {
+  // Rates are not steady: a quarter more than may begin at once is none of a burst yet.
+  const auto too_much = [this]() RUNAHEAD_REQUIRES(mu_) { return charged_ > limits_.bytes / 4 * 5; };
+  while (too_much() || (SomebodyStarves(now) && LongReadsTakeTooMuch(now))) {
+    Connection* largest = nullptr;
+    for (auto& [peer, connection] : connections_) {
+      if (connection.reading.empty() || (largest != nullptr && connection.charge <= largest->charge)) continue;
+      if (IsReadForLong(connection, now) || (too_much() && connection.settled(now))) largest = &connection;
+    }
+    if (largest == nullptr) return;
+    End(*largest->reading.back(), ArrivalWatcher::Refusal::kFull, Full(reading_));
+    StartWaiting();
+  }
+}
+
+// Of several messages nobody knows which one comes: what came is the youngest's first, so that what stands still goes.
+void Arrivals::JudgeRate(Connection& connection, std::optional<uint64_t> bytes, absl::Time now) {
   const absl::Duration span = now - connection.span_began;
   if (span < (waiting_ > 0 ? limits_.short_patience : limits_.patience)) return;
   double came = bytes ? static_cast<double>(*bytes - *connection.span_bytes) : std::numeric_limits<double>::infinity();
@@ -192,27 +295,44 @@ void Arrivals::EndLongWaiting(absl::Time now) {
   for (const auto& [call, entry] : calls_) {
     if (!entry.reading && now - entry.since >= limits_.patience) ending.push_back(call);
   }
-  for (Call* const call : ending) End(*call, ArrivalWatcher::Refusal::kFull, Full(most()));
+  for (Call* const call : ending) End(*call, ArrivalWatcher::Refusal::kFull, Full(reading_));
+}
+
+bool Arrivals::AwaitLook() {
+  while (!stopping_ && calls_.empty()) {
+    refusals_.clear();
+    asleep_ = true;
+    changed_.Wait(mu_);
+    asleep_ = false;
+  }
+  const absl::Time next = clock_.Now() + kLook;
+  while (!stopping_ && clock_.Now() < next) clock_.WaitUntil(mu_, changed_, next);
+  return !stopping_;
+}
+
+void Arrivals::Look() {
+  const absl::Time now = clock_.Now();
+  std::vector<std::string> peers;
+  for (const auto& [peer, connection] : connections_) peers.push_back(peer);
+  for (const std::string& peer : peers) Judge(peer, now);
+  StartWaiting();
+  EndTheLargest(now);
+  EndLongWaiting(now);
+  absl::erase_if(refusals_, [&](const auto& of) { return now - of.second.since >= kRetryAfter; });
+  Tell();
 }
 
 void Arrivals::Watch() {
-  MutexLock lock(mu_);
-  while (!stopping_) {
-    if (calls_.empty()) {
-      asleep_ = true;
-      changed_.Wait(mu_);
-      asleep_ = false;
-      continue;
+  NameThread("arrivals");
+  while (true) {
+    std::vector<std::string> greedy;
+    {
+      MutexLock lock(mu_);
+      if (!AwaitLook()) return;
+      Look();
+      greedy = std::exchange(greedy_, {});
     }
-    const absl::Time next = clock_.Now() + limits_.short_patience / 4;
-    while (!stopping_ && clock_.Now() < next) clock_.WaitUntil(mu_, changed_, next);
-    const absl::Time now = clock_.Now();
-    std::vector<std::string> peers;
-    for (const auto& [peer, connection] : connections_) peers.push_back(peer);
-    for (const std::string& peer : peers) Judge(peer, now);
-    EndLongWaiting(now);
-    StartWaiting();
-    watcher_.changed(reading_, waiting_);
+    for (const std::string& peer : greedy) hang_up_(peer);
   }
 }
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/rpc/credentials.h"
+#include "server/rpc/grpc_log.h"
 
 namespace runahead {
 namespace {
@@ -22,7 +22,8 @@ std::chrono::system_clock::time_point After(absl::Duration timeout) {
 }  // namespace
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const KeepAlive& keep_alive,
-                                           Interceptors interceptors) {
+                                           Interceptors interceptors, const ChannelTls& tls) {
+  RouteGrpcLog();
   grpc::ChannelArguments args;
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(absl::ToInt64Milliseconds(keep_alive.time)));
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(absl::ToInt64Milliseconds(keep_alive.timeout)));
@@ -36,8 +37,10 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Kee
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetMaxReceiveMessageSize(kMaxMessageBytes);
   args.SetMaxSendMessageSize(kMaxMessageBytes);
-  return grpc::experimental::CreateCustomChannelWithInterceptors(address, MakeChannelCredentials(), args,
-                                                                 std::move(interceptors));
+  if (!tls.server_name.empty()) args.SetSslTargetNameOverride(tls.server_name);
+  return grpc::experimental::CreateCustomChannelWithInterceptors(
+      address, tls.credentials != nullptr ? tls.credentials : grpc::InsecureChannelCredentials(), args,
+      std::move(interceptors));
 }
 
 absl::Status WaitReady(grpc::Channel& channel, const std::string& address, absl::Duration timeout) {

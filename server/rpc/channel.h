@@ -3,6 +3,7 @@
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
+#include <grpcpp/security/credentials.h>
 #include <grpcpp/support/client_interceptor.h>
 
 #include <memory>
@@ -15,12 +16,20 @@
 
 namespace runahead {
 
+// How a channel's connections are encrypted.
+struct ChannelTls {
+  std::shared_ptr<grpc::ChannelCredentials> credentials = nullptr;  // null: they are not
+  // Whom the server's certificate must name; the host of the address where it is empty, or nobody at all where the
+  // credentials judge by themselves.
+  std::string server_name = "";
+};
+
 // A channel with a connection of its own (two channels to one address share nothing, so bulk data cannot delay tokens),
 // `keep_alive`, reconnection within a second, no retries behind our back, and no proxy from the environment. Connects
 // lazily; any thread. `interceptors` see every call over it.
 using Interceptors = std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>>;
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const KeepAlive& keep_alive = kProcessKeepAlive,
-                                           Interceptors interceptors = {});
+                                           Interceptors interceptors = {}, const ChannelTls& tls = {});
 
 // Connects. UNAVAILABLE names the address when it takes longer than `timeout`. Blocks; never call it in a reactor.
 absl::Status WaitReady(grpc::Channel& channel, const std::string& address, absl::Duration timeout);

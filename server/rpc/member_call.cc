@@ -108,12 +108,12 @@ class ProofSenderFactory final : public ClientInterceptorFactoryInterface {
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> MakeMemberChannel(const std::string& address, const ClusterKey& key) {
+std::shared_ptr<grpc::Channel> MakeMemberChannel(const std::string& address, const MemberAccess& access) {
   Interceptors interceptors;
-  if (key.given()) {
-    interceptors.push_back(std::make_unique<ProofSenderFactory>(std::make_shared<MemberSession>(key, address)));
+  if (access.key.given()) {
+    interceptors.push_back(std::make_unique<ProofSenderFactory>(std::make_shared<MemberSession>(access.key, address)));
   }
-  return MakeChannel(address, kProcessKeepAlive, std::move(interceptors));
+  return MakeChannel(address, kProcessKeepAlive, std::move(interceptors), {.credentials = access.tls});
 }
 
 }  // namespace runahead

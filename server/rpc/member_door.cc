@@ -1,12 +1,9 @@
 #include "server/rpc/member_door.h"
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 
-#include "server/rpc/received_bytes.h"
 #include "server/rpc/status.h"
-#include "server/rpc/transport_options.h"
 
 namespace runahead {
 namespace {
@@ -16,22 +13,10 @@ absl::Status NoMember() {
       "the caller does not have this worker's cluster key: give router and workers the same cluster_key");
 }
 
-// What strangers' messages may take at most.
-ArrivalLimits LimitsOfStrangers() {
-  ArrivalLimits limits;
-  limits.message_bytes = kMaxMessageBytes;
-  limits.bytes = 2 * limits.message_bytes;
-  return limits;
-}
-
 }  // namespace
 
-MemberDoor::MemberDoor(ClusterKey key, Clock& clock)
-    : MessageService({.admit = nullptr, .arrivals = &arrivals_, .memory = nullptr}),
-      key_(std::move(key)),
-      clock_(clock),
-      arrivals_(LimitsOfStrangers(), {}, RealClock(),
-                [bytes = std::make_shared<ReceivedBytes>()](const std::string& peer) { return bytes->Of(peer); }) {
+MemberDoor::MemberDoor(ClusterKey key, OpenDoor& open_door, Clock& clock)
+    : MessageService(open_door.door()), key_(std::move(key)), clock_(clock) {
   Unary("Prove", &MemberDoor::Prove);
 }
 

@@ -16,14 +16,14 @@
 #include "runahead/v1/member.grpc.pb.h"
 #include "server/base/clock.h"
 #include "server/base/cluster_key.h"
-#include "server/rpc/arrivals.h"
 #include "server/rpc/member_proof.h"
 #include "server/rpc/message_service.h"
+#include "server/rpc/open_door.h"
 
 namespace runahead {
 
 // Thread-safe; outlives the server that offers it. One for all services of a port. Holds nothing for callers that have
-// not proved themselves: of their messages a few are read at once, and those that do not come are given up.
+// not proved themselves: their messages come through the port's OpenDoor.
 class MemberDoor final : public MessageService<v1::Membership> {
  public:
   // A session's first call comes within this time after its nonce; the most sessions that are remembered (then those
@@ -32,7 +32,8 @@ class MemberDoor final : public MessageService<v1::Membership> {
   static constexpr size_t kMostSessions = 4096;
   static constexpr size_t kWindow = 1024;
 
-  explicit MemberDoor(ClusterKey key, Clock& clock = RealClock());
+  // `open_door` and `clock` outlive this.
+  MemberDoor(ClusterKey key, OpenDoor& open_door, Clock& clock = RealClock());
 
   grpc::ServerUnaryReactor* Prove(grpc::CallbackServerContext* context, const v1::ProveRequest* request,
                                   v1::ProveReply* reply) override;
@@ -59,7 +60,6 @@ class MemberDoor final : public MessageService<v1::Membership> {
 
   const ClusterKey key_;
   Clock& clock_;
-  Arrivals arrivals_;  // of Prove, which anybody may call
   const NonceMaker nonces_;
   Mutex mu_;
   absl::flat_hash_map<std::string, Session> sessions_ RUNAHEAD_GUARDED_BY(mu_);  // by the worker's nonce

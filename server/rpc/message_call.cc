@@ -1,7 +1,5 @@
 #include "server/rpc/message_call.h"
 
-#include <grpcpp/impl/codegen/proto_utils.h>
-
 #include "kernels/base/status_macros.h"
 #include "server/rpc/status.h"
 #include "server/rpc/take_memory.h"
@@ -16,6 +14,7 @@ void MessageCall::Begin() {
 }
 
 absl::Status MessageCall::Parse() {
+  RUNAHEAD_RETURN_IF_ERROR(CheckLength(received_, door_.longest));
   if (door_.memory != nullptr) {
     memory_ = door_.memory->None();
     RUNAHEAD_RETURN_IF_ERROR(TakeMemory(memory_, ParsedBytes(received_, *request().GetDescriptor())));
@@ -42,15 +41,16 @@ void MessageCall::Bound(grpc::internal::ServerReactor* reactor) {
   if (cancelled) reactor->OnCancel();
 }
 
-grpc::Status MessageCall::Serialize(const google::protobuf::Message& message, grpc::ByteBuffer& bytes) {
-  bool own_buffer = false;
-  return grpc::SerializationTraits<google::protobuf::Message>::Serialize(message, &bytes, &own_buffer);
+absl::Status MessageCall::Depart(size_t bytes) {
+  if (door_.departures == nullptr) return absl::OkStatus();
+  return door_.departures->Enter(*this, context_.peer(), static_cast<int64_t>(bytes));
 }
 
 void MessageCall::OnReadDone(bool ok) {
+  const size_t came = ok ? received_.Length() : 0;
   absl::Status status = absl::InvalidArgumentError("the call ended, or was half closed, before it brought a message");
   if (ok) status = Parse();  // while it still counts as one that is read, for it takes that memory, too
-  if (door_.arrivals != nullptr && !door_.arrivals->Arrived(*this)) return;
+  if (door_.arrivals != nullptr && !door_.arrivals->Arrived(*this, came)) return;
   if (status.ok()) status = Serve();
   if (!status.ok()) Finish(ToGrpcStatus(status));
 }
@@ -72,6 +72,7 @@ void MessageCall::OnDone() {
     MutexLock lock(mu_);
     reactor = reactor_;
   }
+  if (door_.departures != nullptr) door_.departures->Leave(*this);
   if (reactor != nullptr) reactor->OnDone();
   delete this;
 }

@@ -1,6 +1,7 @@
 // Calls whose request is one message (unary, or with a stream of answers), served as streams of bytes: on the wire they
-// are the same. So it is we who decide when a message is read and who say what is wrong with one. gRPC itself would
-// read it before anybody has looked at the call, and answer one that cannot be parsed with UNIMPLEMENTED and no word.
+// are the same; bidi_message_call.h has the others. So it is we who decide when a message is read and who say what is
+// wrong with one. gRPC itself would read it before anybody has looked at the call, and answer one that cannot be parsed
+// with UNIMPLEMENTED and no word.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -14,20 +15,27 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/byte_budget.h"
 #include "server/rpc/arrivals.h"
+#include "server/rpc/departures.h"
 #include "server/rpc/parse_message.h"
+#include "server/rpc/status.h"
+#include "server/rpc/transport_options.h"
 
 namespace runahead {
 
-// Before what a call has to pass until its message is parsed. All of it may be absent.
+// What a call has to pass until its message is parsed, and on its way out. All of it may be absent.
 struct CallDoor {
   // Judges a call by its metadata, before anything of its message is read.
   std::function<absl::Status(const grpc::ServerContextBase&)> admit = nullptr;
-  Arrivals* arrivals = nullptr;  // what says when it is read; null: at once
-  ByteBudget* memory = nullptr;  // what the parsed message takes is taken of it; null: of none
+  Arrivals* arrivals = nullptr;        // what says when it is read; null: at once
+  ByteBudget* memory = nullptr;        // what the parsed message takes is taken of it; null: of none
+  Departures* departures = nullptr;    // what bounds unary answers that are not taken; null: nothing does
+  int64_t longest = kMaxMessageBytes;  // bytes that a message may have
 };
 
 // One such call, whatever its messages are. Deletes itself when gRPC is done with it.
-class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>, private Arrivals::Call {
+class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                    private Arrivals::Call,
+                    private Departures::Call {
  protected:
   // `door` outlives the call.
   MessageCall(grpc::CallbackServerContext& context, const CallDoor& door) : context_(context), door_(door) {}
@@ -41,8 +49,9 @@ class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   // The service's reactor is bound: it hears of a cancel and of the end from now on.
   void Bound(grpc::internal::ServerReactor* reactor) RUNAHEAD_EXCLUDES(mu_);
 
-  // INTERNAL where `message` cannot be serialized.
-  static grpc::Status Serialize(const google::protobuf::Message& message, grpc::ByteBuffer& bytes);
+  // An answer of `bytes`, the only one, is to be written: counts it until the call has ended. What is not OK is to be
+  // the answer.
+  absl::Status Depart(size_t bytes);
 
   grpc::CallbackServerContext& context() { return context_; }
   ByteBudget::Lease& memory() { return memory_; }  // what the request takes
@@ -50,6 +59,7 @@ class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
  private:
   void Read() final { StartRead(&received_); }
   void GiveUp(const absl::Status& why) final;
+  void CutOff() final { context_.TryCancel(); }
   absl::Status Parse();
   void OnReadDone(bool ok) final;
   void OnCancel() final RUNAHEAD_EXCLUDES(mu_);
@@ -64,9 +74,11 @@ class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   bool cancelled_ RUNAHEAD_GUARDED_BY(mu_) = false;
 };
 
-// What a service takes such calls with. A stream's request may be moved from; the lease is of what it takes.
+// What a service takes such calls with. The lease is of what the request takes. A unary request, its response and its
+// lease are the call's, and gone when the reactor is finished; a stream's request may be moved from.
 template <typename Request, typename Response>
-using UnaryHandler = std::function<grpc::ServerUnaryReactor*(grpc::CallbackServerContext*, const Request*, Response*)>;
+using UnaryHandler = std::function<grpc::ServerUnaryReactor*(grpc::CallbackServerContext*, const Request*, Response*,
+                                                             ByteBudget::Lease&)>;
 template <typename Request, typename Response>
 using StreamHandler =
     std::function<grpc::ServerWriteReactor<Response>*(grpc::CallbackServerContext*, Request&, ByteBudget::Lease)>;
@@ -98,15 +110,23 @@ class UnaryMessageCall final : public MessageCall {
 
   google::protobuf::Message& request() override { return request_; }
   absl::Status Serve() override {
-    grpc::ServerUnaryReactor* const reactor = handler_(&this->context(), &request_, &response_);
-    if (reactor == nullptr) return absl::UnimplementedError("");
+    grpc::ServerUnaryReactor* const reactor = handler_(&this->context(), &request_, &response_, this->memory());
+    if (reactor == nullptr) return absl::UnimplementedError("this server does not serve the method");
     link_.Bind(reactor);
     this->Bound(reactor);
     return absl::OkStatus();
   }
+  // Nobody reads the request and the response any more: a client that does not take the answer keeps its bytes only.
   void Answer(grpc::Status status) {
-    if (status.ok()) status = Serialize(response_, written_);
-    if (!status.ok()) return this->Finish(std::move(status));
+    if (status.ok()) status = SerializeMessage(response_, written_);
+    request_ = Request();
+    response_ = Response();
+    this->memory() = {};
+    if (status.ok()) status = ToGrpcStatus(this->Depart(written_.Length()));
+    if (!status.ok()) {
+      written_.Clear();
+      return this->Finish(std::move(status));
+    }
     this->StartWriteAndFinish(&written_, {}, std::move(status));
   }
 
@@ -140,7 +160,7 @@ class StreamMessageCall final : public MessageCall {
     void SendInitialMetadata() override { call_.StartSendInitialMetadata(); }
     void Write(const Response* message, grpc::WriteOptions options) override { call_.Send(*message, options); }
     void WriteAndFinish(const Response* message, grpc::WriteOptions options, grpc::Status status) override {
-      const grpc::Status serialized = Serialize(*message, call_.written_);
+      const grpc::Status serialized = SerializeMessage(*message, call_.written_);
       if (!serialized.ok()) return call_.Finish(serialized);
       call_.StartWriteAndFinish(&call_.written_, options, std::move(status));
     }
@@ -155,14 +175,14 @@ class StreamMessageCall final : public MessageCall {
   google::protobuf::Message& request() override { return request_; }
   absl::Status Serve() override {
     grpc::ServerWriteReactor<Response>* const reactor = handler_(&this->context(), request_, std::move(this->memory()));
-    if (reactor == nullptr) return absl::UnimplementedError("");
+    if (reactor == nullptr) return absl::UnimplementedError("this server does not serve the method");
     link_.Bind(reactor);
     this->Bound(reactor);
     return absl::OkStatus();
   }
   void Send(const Response& message, grpc::WriteOptions options) {
     // What cannot be serialized is a message of ours without a required field or of 2 GiB: neither exists.
-    RUNAHEAD_CHECK(Serialize(message, written_).ok());
+    RUNAHEAD_CHECK(SerializeMessage(message, written_).ok());
     this->StartWrite(&written_, options);
   }
   void OnWriteDone(bool ok) override {

@@ -1,4 +1,4 @@
-// A generated service some of whose methods are served as MessageCall does it.
+// A generated service some of whose methods are served as MessageCall and BidiMessageCall do it.
 #pragma once
 
 #include <google/protobuf/descriptor.h>
@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
+#include "server/rpc/bidi_message_call.h"
 #include "server/rpc/message_call.h"
 
 namespace runahead {
@@ -23,9 +24,21 @@ class MessageService : public Of::CallbackService {
   void Unary(const char* method,
              grpc::ServerUnaryReactor* (Self::*handler)(grpc::CallbackServerContext*, const Request*, Response*)) {
     Serve<UnaryMessageCall<Request, Response>>(
-        method, UnaryHandler<Request, Response>([self = static_cast<Self*>(this), handler](auto... arguments) {
-          return (self->*handler)(arguments...);
-        }));
+        method, UnaryHandler<Request, Response>(
+                    [self = static_cast<Self*>(this), handler](
+                        grpc::CallbackServerContext* context, const Request* request, Response* response,
+                        ByteBudget::Lease&) { return (self->*handler)(context, request, response); }));
+  }
+  // The same for a handler that takes more memory for the request.
+  template <typename Self, typename Request, typename Response>
+  void Unary(const char* method,
+             grpc::ServerUnaryReactor* (Self::*handler)(grpc::CallbackServerContext*, const Request*, Response*,
+                                                        ByteBudget::Lease&)) {
+    Serve<UnaryMessageCall<Request, Response>>(
+        method, UnaryHandler<Request, Response>(
+                    [self = static_cast<Self*>(this), handler](
+                        grpc::CallbackServerContext* context, const Request* request, Response* response,
+                        ByteBudget::Lease& memory) { return (self->*handler)(context, request, response, memory); }));
   }
   template <typename Self, typename Request, typename Response>
   void Stream(const char* method,
@@ -45,6 +58,15 @@ class MessageService : public Of::CallbackService {
                     [self = static_cast<Self*>(this), handler](grpc::CallbackServerContext* context, Request& request,
                                                                ByteBudget::Lease memory) {
                       return (self->*handler)(context, request, std::move(memory));
+                    }));
+  }
+  template <typename Self, typename Request, typename Response>
+  void Bidi(const char* method,
+            grpc::ServerBidiReactor<Request, Response>* (Self::*handler)(grpc::CallbackServerContext*)) {
+    Serve<BidiMessageCall<Request, Response>>(
+        method, BidiHandler<Request, Response>(
+                    [self = static_cast<Self*>(this), handler](grpc::CallbackServerContext* context) {
+                      return (self->*handler)(context);
                     }));
   }
 

@@ -2,7 +2,9 @@
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/unknown_field_set.h>
 #include <google/protobuf/wire_format_lite.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/support/proto_buffer_reader.h>
 
 #include <optional>
@@ -67,30 +69,48 @@ class PartCounter {
   // Of a whole message; again for those in it.
   void Count(CodedInputStream& in, const MessageType& type) {
     bytes_ += kPerPart + SizeOf(type);
-    while (const uint32_t tag = in.ReadTag()) {
-      const FieldDescriptor* const field = type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
-      if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
-        if (!WireFormatLite::SkipField(&in, tag)) return;
-        bytes_ += kPerPart;
-        continue;
-      }
-      int length = 0;
-      if (!in.ReadVarintSizeAsInt(&length)) return;
-      if (field != nullptr && field->type() == FieldDescriptor::TYPE_MESSAGE) {
-        const auto [limit, depth_left] = in.IncrementRecursionDepthAndPushLimit(length);
-        if (depth_left < 0) return;
-        Count(in, *field->message_type());
-        if (!in.DecrementRecursionDepthAndPopLimit(limit)) return;
-        continue;
-      }
-      const bool text = field == nullptr || !field->is_packable();
-      bytes_ += text ? kPerPart + static_cast<int64_t>(sizeof(std::string)) + length : kPerWireByte * length;
-      if (!in.Skip(length)) return;
-    }
+    CountFields(in, &type);
   }
   int64_t bytes() const { return bytes_; }
 
  private:
+  // Up to the end of a message of `type`, or of a group, for which it is null: ours have none, so each is kept as it
+  // came, with all that is in it. False: there parsing stops.
+  bool CountFields(CodedInputStream& in, const MessageType* type) {
+    while (const uint32_t tag = in.ReadTag()) {
+      const WireFormatLite::WireType wire = WireFormatLite::GetTagWireType(tag);
+      if (wire == WireFormatLite::WIRETYPE_END_GROUP) return type == nullptr;
+      const int number = WireFormatLite::GetTagFieldNumber(tag);
+      const FieldDescriptor* const field = type == nullptr ? nullptr : type->FindFieldByNumber(number);
+      if (wire == WireFormatLite::WIRETYPE_START_GROUP) {
+        bytes_ += kPerPart + static_cast<int64_t>(sizeof(google::protobuf::UnknownFieldSet));
+        if (!in.IncrementRecursionDepth() || !CountFields(in, nullptr)) return false;
+        in.DecrementRecursionDepth();
+      } else if (wire != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+        bytes_ += kPerPart;
+        if (!WireFormatLite::SkipField(&in, tag)) return false;
+      } else if (!CountBytes(in, field)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // What comes behind its length: a message, a text, or numbers of a list. `field` is null where it is not known.
+  bool CountBytes(CodedInputStream& in, const FieldDescriptor* field) {
+    int length = 0;
+    if (!in.ReadVarintSizeAsInt(&length)) return false;
+    if (field != nullptr && field->type() == FieldDescriptor::TYPE_MESSAGE) {
+      const auto [limit, depth_left] = in.IncrementRecursionDepthAndPushLimit(length);
+      if (depth_left < 0) return false;
+      Count(in, *field->message_type());
+      return in.DecrementRecursionDepthAndPopLimit(limit);
+    }
+    const bool text = field == nullptr || !field->is_packable();
+    bytes_ += text ? kPerPart + static_cast<int64_t>(sizeof(std::string)) + length : kPerWireByte * length;
+    return in.Skip(length);
+  }
+
   int64_t SizeOf(const MessageType& type) {
     int64_t& size = sizes_[&type];
     if (size == 0) {
@@ -114,6 +134,13 @@ int64_t ParsedBytes(grpc::ByteBuffer& bytes, const MessageType& type) {
   return counter.bytes();
 }
 
+absl::Status CheckLength(const grpc::ByteBuffer& bytes, int64_t longest) {
+  const auto length = static_cast<int64_t>(bytes.Length());
+  if (length <= longest) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the message has ", length, " bytes; here it may have ", longest, "; send a shorter one"));
+}
+
 absl::Status ParseMessage(grpc::ByteBuffer& bytes, google::protobuf::Message& message) {
   {
     grpc::ProtoBufferReader reader(&bytes);
@@ -129,6 +156,11 @@ absl::Status ParseMessage(grpc::ByteBuffer& bytes, google::protobuf::Message& me
   return absl::InvalidArgumentError(absl::StrCat("the ", bytes.Length(), " bytes of the request are no ",
                                                  type.full_name(),
                                                  "; does the client have this service's proto file?"));
+}
+
+grpc::Status SerializeMessage(const google::protobuf::Message& message, grpc::ByteBuffer& bytes) {
+  bool own_buffer = false;
+  return grpc::SerializationTraits<google::protobuf::Message>::Serialize(message, &bytes, &own_buffer);
 }
 
 }  // namespace runahead

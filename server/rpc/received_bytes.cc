@@ -8,9 +8,11 @@
 
 #include <array>
 #include <cstddef>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/logging.h"
 
 namespace runahead {
 namespace {
@@ -38,18 +40,31 @@ std::string PeerOf(int descriptor) {
 
 }  // namespace
 
-std::optional<uint64_t> ReceivedBytes::Of(const std::string& peer) {
+int ReceivedBytes::SocketOf(const std::string& peer) {
   auto found = sockets_.find(peer);
   if (found == sockets_.end() || PeerOf(found->second) != peer) {
     Look();
     found = sockets_.find(peer);
-    if (found == sockets_.end()) return std::nullopt;
   }
+  return found == sockets_.end() ? -1 : found->second;
+}
+
+std::optional<uint64_t> ReceivedBytes::Of(const std::string& peer) {
+  const int socket = SocketOf(peer);
   tcp_info info{};
   socklen_t size = sizeof(info);
   constexpr size_t kNeeded = offsetof(tcp_info, tcpi_bytes_received) + sizeof(info.tcpi_bytes_received);
-  if (getsockopt(found->second, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || size < kNeeded) return std::nullopt;
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || size < kNeeded) return std::nullopt;
   return info.tcpi_bytes_received;
+}
+
+void ReceivedBytes::HangUp(const std::string& peer) {
+  const int socket = SocketOf(peer);
+  if (socket < 0 || shutdown(socket, SHUT_RDWR) != 0) return;
+  if (const auto times = hung_up_.Happened()) {
+    LogWarning("grpc", "the connection from ", peer, " is ended: it goes on with calls though they are refused (",
+               *times, " such connections since the last line)");
+  }
 }
 
 void ReceivedBytes::Look() {

@@ -2,22 +2,23 @@
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>
-#include <grpcpp/impl/server_builder_plugin.h>
-#include <grpcpp/impl/server_initializer.h>
 
 #include <set>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "grpc/reflection/v1/reflection.grpc.pb.h"
+#include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
+#include "server/rpc/message_service.h"
 
 namespace runahead {
 namespace {
 
 namespace reflection = grpc::reflection::v1;
-using google::protobuf::Descriptor;
+namespace older = grpc::reflection::v1alpha;
 using google::protobuf::DescriptorPool;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::FileDescriptor;
@@ -46,7 +47,7 @@ void SetFile(const FileDescriptor* file, const std::string& what, reflection::Se
 
 const FileDescriptor* FileOfExtension(const reflection::ExtensionRequest& asked) {
   const DescriptorPool& pool = *DescriptorPool::generated_pool();
-  const Descriptor* const type = pool.FindMessageTypeByName(asked.containing_type());
+  const google::protobuf::Descriptor* const type = pool.FindMessageTypeByName(asked.containing_type());
   if (type == nullptr) return nullptr;
   const FieldDescriptor* const field = pool.FindExtensionByNumber(type, asked.extension_number());
   return field == nullptr ? nullptr : field->file();
@@ -54,7 +55,7 @@ const FileDescriptor* FileOfExtension(const reflection::ExtensionRequest& asked)
 
 void SetExtensions(const std::string& type_name, reflection::ServerReflectionResponse& response) {
   const DescriptorPool& pool = *DescriptorPool::generated_pool();
-  const Descriptor* const type = pool.FindMessageTypeByName(type_name);
+  const google::protobuf::Descriptor* const type = pool.FindMessageTypeByName(type_name);
   if (type == nullptr) {
     return SetError(grpc::StatusCode::NOT_FOUND, absl::StrCat("there is no message ", type_name), response);
   }
@@ -96,65 +97,76 @@ reflection::ServerReflectionResponse Answer(const reflection::ServerReflectionRe
   return response;
 }
 
+// Both names have the same messages, on the wire as well.
+template <typename To, typename From>
+To As(const From& message) {
+  if constexpr (std::is_same_v<To, From>) {
+    return message;
+  } else {
+    To same;
+    same.ParseFromString(message.SerializeAsString());
+    return same;
+  }
+}
+
 // One thing is under way at a time, a read or a write.
-class Questions final
-    : public grpc::ServerBidiReactor<reflection::ServerReflectionRequest, reflection::ServerReflectionResponse> {
+template <typename Request, typename Response>
+class Questions final : public grpc::ServerBidiReactor<Request, Response> {
  public:
-  explicit Questions(const std::vector<std::string>& services) : services_(services) { StartRead(&request_); }
+  explicit Questions(const std::vector<std::string>& services) : services_(services) { this->StartRead(&request_); }
   void OnReadDone(bool ok) override {
-    if (!ok) return Finish(grpc::Status::OK);
-    response_ = Answer(request_, services_);
-    StartWrite(&response_);
+    if (!ok) return this->Finish(grpc::Status::OK);
+    response_ = As<Response>(Answer(As<reflection::ServerReflectionRequest>(request_), services_));
+    this->StartWrite(&response_);
   }
   void OnWriteDone(bool ok) override {
-    if (!ok) return Finish(grpc::Status::OK);
-    StartRead(&request_);
+    if (!ok) return this->Finish(grpc::Status::OK);
+    this->StartRead(&request_);
   }
   void OnDone() override { delete this; }
 
  private:
   const std::vector<std::string>& services_;
-  reflection::ServerReflectionRequest request_;
-  reflection::ServerReflectionResponse response_;
+  Request request_;
+  Response response_;
 };
 
-class ReflectionService final : public reflection::ServerReflection::CallbackService {
+template <typename Reflected, typename Request, typename Response>
+class ReflectionService final : public MessageService<Reflected> {
  public:
-  // Before the first call.
-  void SetServices(std::vector<std::string> services) { services_ = std::move(services); }
-  grpc::ServerBidiReactor<reflection::ServerReflectionRequest, reflection::ServerReflectionResponse>*
-  ServerReflectionInfo(grpc::CallbackServerContext*) override {
-    return new Questions(services_);
+  ReflectionService(const CallDoor& door, const std::vector<std::string>& names)
+      : MessageService<Reflected>(door), names_(names) {
+    this->Bidi("ServerReflectionInfo", &ReflectionService::ServerReflectionInfo);
+  }
+  grpc::ServerBidiReactor<Request, Response>* ServerReflectionInfo(grpc::CallbackServerContext*) override {
+    return new Questions<Request, Response>(names_);
   }
 
  private:
-  std::vector<std::string> services_;
-};
-
-// A plugin, for only gRPC knows all services of a server, its own ones too.
-class ReflectionPlugin final : public grpc::ServerBuilderPlugin {
- public:
-  std::string name() override { return "reflection_v1"; }
-  void InitServer(grpc::ServerInitializer* server) override { server->RegisterService(service_); }
-  void Finish(grpc::ServerInitializer* server) override { service_->SetServices(*server->GetServiceList()); }
-  void ChangeArguments(const std::string&, void*) override {}
-
- private:
-  const std::shared_ptr<ReflectionService> service_ = std::make_shared<ReflectionService>();
-};
-
-class ReflectionOption final : public grpc::ServerBuilderOption {
- public:
-  void UpdateArguments(grpc::ChannelArguments*) override {}
-  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
-    plugins->push_back(std::make_unique<ReflectionPlugin>());
-  }
+  const std::vector<std::string>& names_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::ServerBuilderOption> MakeReflection() {
-  return std::make_unique<ReflectionOption>();
+struct Reflection::Services {
+  explicit Services(const CallDoor& door) : latest(door, names), oldest(door, names) {}
+
+  std::vector<std::string> names;
+  ReflectionService<reflection::ServerReflection, reflection::ServerReflectionRequest,
+                    reflection::ServerReflectionResponse>
+      latest;
+  ReflectionService<older::ServerReflection, older::ServerReflectionRequest, older::ServerReflectionResponse> oldest;
+};
+
+Reflection::Reflection(const CallDoor& door) : services_(std::make_unique<Services>(door)) {}
+Reflection::~Reflection() = default;
+
+std::vector<grpc::Service*> Reflection::services() {
+  return {&services_->latest, &services_->oldest};
+}
+
+void Reflection::SetNames(std::vector<std::string> names) {
+  services_->names = std::move(names);
 }
 
 }  // namespace runahead

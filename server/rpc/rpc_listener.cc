@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/strip.h"
 #include "kernels/base/monotonic.h"
+#include "kernels/base/thread_name.h"
 #include "server/base/descriptor_limit.h"
 #include "server/base/logging.h"
 
@@ -23,20 +23,16 @@ namespace {
 constexpr absl::Duration kSweepWhenFull = absl::Milliseconds(20);
 constexpr absl::Duration kSweepAnyway = absl::Seconds(1);
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
-constexpr absl::Duration kSayAgain = absl::Minutes(1);
 // Accepted before the other listeners have their turn.
 constexpr int kBatch = 64;
 
-// IPv4 that arrives at an IPv6 socket is the same host as at one of its own.
-std::string HostOf(const SocketAddress& address) {
-  return std::string(absl::StripPrefix(NumericHost(*address.get()), "::ffff:"));
-}
-
 // As gRPC tunes what it accepts itself.
-void Tune(const Descriptor& connection, absl::Duration lost_after) {
-  const int on = 1, millis = static_cast<int>(absl::ToInt64Milliseconds(lost_after));
+void Tune(const Descriptor& connection, const RpcListenerOptions& options) {
+  const int on = 1, millis = static_cast<int>(absl::ToInt64Milliseconds(options.lost_after));
   setsockopt(connection.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   setsockopt(connection.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &millis, sizeof(millis));
+  if (options.receive_buffer == 0) return;
+  setsockopt(connection.get(), SOL_SOCKET, SO_RCVBUF, &options.receive_buffer, sizeof(options.receive_buffer));
 }
 
 // What is open now stays open; `newest` says how much that is.
@@ -52,7 +48,9 @@ RpcListener::RpcListener(ListeningSockets sockets, const RpcListenerOptions& opt
       most_(MostOf(options.max_connections, sockets_.sockets.back())),
       taker_(std::move(taker)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      accepted_(sockets_.sockets.size()),
       thread_([this] { Run(); }) {
+  if (options_.metrics != nullptr) options_.metrics->limit.Set(most_);
   if (most_ < options.max_connections) {
     LogInfo("port", "takes up to ", most_, " connections: the limit of descriptors is ", DescriptorLimit(),
             " (ulimit -Hn), and ", KeptDescriptors(), " are kept for other use");
@@ -78,7 +76,13 @@ void RpcListener::ExpectFrom(const SocketAddress& own) {
   expected_ = own;
 }
 
+Acceptance RpcListener::acceptance(size_t socket) const {
+  MutexLock lock(mu_);
+  return {.all = accepted_[socket], .expected = !expected_.has_value()};
+}
+
 void RpcListener::Run() {
+  NameThread("port");
   for (;;) {
     WaitForConnections();
     {
@@ -87,7 +91,7 @@ void RpcListener::Run() {
     }
     if (MonotonicNow() - swept_at_ >= kSweepAnyway) Sweep();
     paused_ = false;
-    for (Descriptor& listener : sockets_.sockets) AcceptAll(listener);
+    for (size_t socket = 0; socket < sockets_.sockets.size(); ++socket) AcceptAll(socket);
   }
 }
 
@@ -100,7 +104,8 @@ void RpcListener::WaitForConnections() {
        static_cast<int>(absl::ToInt64Milliseconds(paused_ ? kAcceptPause : kSweepAnyway)));
 }
 
-void RpcListener::AcceptAll(Descriptor& listener) {
+void RpcListener::AcceptAll(size_t socket) {
+  Descriptor& listener = sockets_.sockets[socket];
   for (int i = 0; i < kBatch && listener.valid(); ++i) {
     absl::StatusOr<std::optional<NewConnection>> next = accepter_.Next(listener);
     if (absl::IsResourceExhausted(next.status())) {
@@ -113,24 +118,25 @@ void RpcListener::AcceptAll(Descriptor& listener) {
       return;
     }
     if (!next->has_value()) return;
-    Receive(**std::move(next), listener);
+    Receive(**std::move(next), socket);
   }
 }
 
-void RpcListener::Receive(NewConnection connection, const Descriptor& listener) {
-  const std::string address = HostOf(connection.peer);
-  if (!IsExpected(connection.peer)) {
+void RpcListener::Receive(NewConnection connection, size_t socket) {
+  const std::string address = PeerHost(connection.peer);
+  if (!IsExpected(connection.peer, socket)) {
     if (const std::optional<ConnectionRefusal> why = WhyNot(connection.socket.get(), address))
       return Refuse(*why, address);
     open_.Add(connection.socket.get(), address);
   }
-  Tune(connection.socket, options_.lost_after);
-  taker_(std::move(connection.socket), listener);
+  Tune(connection.socket, options_);
+  taker_(std::move(connection.socket), sockets_.sockets[socket]);
 }
 
-bool RpcListener::IsExpected(const SocketAddress& peer) {
+bool RpcListener::IsExpected(const SocketAddress& peer, size_t socket) {
   MutexLock lock(mu_);
-  if (!expected_ || PortOf(expected_->storage) != PortOf(peer.storage) || HostOf(*expected_) != HostOf(peer)) {
+  ++accepted_[socket];
+  if (!expected_ || PortOf(expected_->storage) != PortOf(peer.storage) || PeerHost(*expected_) != PeerHost(peer)) {
     return false;
   }
   expected_.reset();
@@ -152,17 +158,15 @@ std::optional<ConnectionRefusal> RpcListener::WhyNot(int socket, const std::stri
 
 void RpcListener::Refuse(ConnectionRefusal why, const std::string& address) {
   if (options_.metrics != nullptr) options_.metrics->refused(why).Increment();
-  ++unsaid_;
-  const Time now = MonotonicNow();
-  if (now - said_at_ < kSayAgain) return;
+  const std::optional<int64_t> closed = refused_.Happened();
+  if (!closed.has_value()) return;
   Sweep();
   const char* const reason = why == ConnectionRefusal::kLimit     ? "there are as many as may be (max_connections)"
                              : why == ConnectionRefusal::kAddress ? "one address has three quarters of all"
                                                                   : "too few descriptors are left (ulimit -Hn)";
   LogWarning("port", FormatHostPort(sockets_.address), ": connections are closed as they come, the last one from ",
-             address, ": ", reason, "; ", open_.count(), " are open, ", std::exchange(unsaid_, 0),
+             address, ": ", reason, "; ", open_.count(), " are open, ", *closed,
              " were closed since this was said last");
-  said_at_ = now;
 }
 
 void RpcListener::Sweep() {

@@ -4,6 +4,7 @@
 
 #include "kernels/base/status_macros.h"
 #include "server/base/clock.h"
+#include "server/base/logging.h"
 
 namespace runahead {
 
@@ -21,9 +22,12 @@ absl::StatusOr<std::unique_ptr<RpcPort>> RpcPort::Open(ListeningSockets sockets,
   std::unique_ptr<RpcPort> port(new RpcPort);
   port->acceptor_ = std::move(acceptor);
   // The descriptors for these questions are taken before any client comes.
-  const auto announce = [raw = port.get()](const SocketAddress& from) { raw->listener_->ExpectFrom(from); };
-  for (const Descriptor& socket : sockets.sockets) {
-    RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<PortProbe> asked, PortProbe::Create(OwnAddress(socket), announce));
+  for (size_t i = 0; i < sockets.sockets.size(); ++i) {
+    const AskedListener listener = {
+        .announce = [raw = port.get()](const SocketAddress& from) { raw->listener_->ExpectFrom(from); },
+        .acceptance = [raw = port.get(), i] { return raw->listener_->acceptance(i); }};
+    RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<PortProbe> asked,
+                              PortProbe::Create(OwnAddress(sockets.sockets[i]), listener, options.tls));
     port->asked_.push_back(std::move(asked));
   }
   const auto take = [acceptor = port->acceptor_.get()](Descriptor connection, const Descriptor& listener) {
@@ -33,7 +37,8 @@ absl::StatusOr<std::unique_ptr<RpcPort>> RpcPort::Open(ListeningSockets sockets,
     acceptor->HandleNewConnection(&parameters);
   };
   port->listener_ = std::make_unique<RpcListener>(
-      std::move(sockets), RpcListenerOptions{options.max_connections, lost_after, options.metrics}, take);
+      std::move(sockets),
+      RpcListenerOptions{options.max_connections, lost_after, options.metrics, options.receive_buffer}, take);
   const auto ask = [raw = port.get()](absl::Duration timeout) { return raw->Ask(timeout); };
   port->probe_ = std::make_unique<SelfProbe>(SelfProbeOptions{ask, options.patience, options.on_deaf}, RealClock());
   return port;
@@ -45,10 +50,16 @@ void RpcPort::Close() {
 }
 
 absl::Status RpcPort::Ask(absl::Duration timeout) {
+  absl::Status unasked;
   for (const auto& address : asked_) {
-    RUNAHEAD_RETURN_IF_ERROR(address->Ask(timeout / static_cast<int64_t>(asked_.size())));
+    const absl::Status answer = address->Ask(timeout / static_cast<int64_t>(asked_.size()));
+    if (!absl::IsResourceExhausted(answer)) RUNAHEAD_RETURN_IF_ERROR(answer);
+    unasked.Update(answer);
   }
-  return absl::OkStatus();
+  if (!unasked.ok() && unasked_.Happened().has_value()) {
+    LogWarning("port", "this process could not ask its own port, which says nothing of the port: ", unasked.message());
+  }
+  return unasked;
 }
 
 }  // namespace runahead

@@ -13,6 +13,7 @@
 #include "server/base/connection_metrics.h"
 #include "server/base/listening_sockets.h"
 #include "server/base/process.h"
+#include "server/base/rare_line.h"
 #include "server/base/self_probe.h"
 #include "server/rpc/port_probe.h"
 #include "server/rpc/rpc_listener.h"
@@ -25,6 +26,11 @@ struct RpcPortOptions {
   absl::Duration greeting_time = absl::Seconds(20);
   // A connection without calls is closed after this time: its client's next call makes another, unseen by the caller.
   absl::Duration idle_time = absl::Minutes(10);
+  // RpcListenerOptions. gRPC keeps as large a buffer for each connection as ever came while it emptied the kernel's,
+  // for as long as the connection is open: megabytes of each that was in a hurry. This is as much as a call may bring
+  // before it is read.
+  int receive_buffer = 64 << 10;
+  bool tls = false;  // whether the server speaks it
   // How long the process's own questions at the port may go without an answer before status() says so.
   absl::Duration patience = absl::Seconds(30);
   // Called once, on a thread of the port, after three times that: the port will not be served any more.
@@ -45,7 +51,7 @@ class RpcPort {
                                                        absl::Duration lost_after, const RpcPortOptions& options);
 
   // Whether the process's own questions are answered: OK, or UNAVAILABLE and why. That the port is full is no reason:
-  // for these questions there is always room.
+  // for these questions there is always room. Nor is a question that does not come in while others do.
   absl::Status status() const { return probe_->status(); }
 
   // Nobody is accepted any more when this returns. Before the server is shut down.
@@ -53,12 +59,13 @@ class RpcPort {
 
  private:
   RpcPort() = default;
-  // Asks at all addresses.
+  // Asks at all addresses. RESOURCE_EXHAUSTED where some could not be asked, and the others have answered.
   absl::Status Ask(absl::Duration timeout);
 
   std::unique_ptr<Acceptor> acceptor_;
   std::unique_ptr<RpcListener> listener_;
   std::vector<std::unique_ptr<PortProbe>> asked_;
+  RareLine unasked_{absl::Minutes(1)};  // it could not ask
   std::unique_ptr<SelfProbe> probe_;
 };
 

@@ -1,25 +1,28 @@
 #include "server/rpc/server.h"
 
 #include <google/protobuf/stubs/logging.h>
-#include <grpc/support/log.h>
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/impl/server_builder_plugin.h>
+#include <grpcpp/impl/server_initializer.h>
+#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 
 #include <chrono>
 #include <mutex>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/string_view.h"
-#include "grpc/health/v1/health.pb.h"
+#include "absl/synchronization/mutex.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/address.h"
 #include "server/base/listening_sockets.h"
 #include "server/base/logging.h"
 #include "server/rpc/channelz.h"
-#include "server/rpc/credentials.h"
+#include "server/rpc/grpc_log.h"
+#include "server/rpc/health.h"
+#include "server/rpc/open_door.h"
 #include "server/rpc/reflection.h"
+#include "server/rpc/unknown_methods.h"
 
 namespace runahead {
 namespace {
@@ -27,30 +30,60 @@ namespace {
 // For statuses that are on their way when the last pass was given back.
 constexpr std::chrono::milliseconds kShutdownGrace{250};
 
-// What goes wrong is in a status too, and said by whoever gets it. All but gRPC's last words before it aborts.
-void LogOfGrpc(gpr_log_func_args* args) {
-  const absl::string_view message = args->message;
-  const bool last_words = absl::StartsWith(message, "assertion failed");
-  const LogLevel level = last_words ? LogLevel::kError : LogLevel::kDebug;
-  if (LogEnabled(level)) Log(level, "grpc", message);
-  if (last_words) FlushLog();
-}
-
 void LogOfProtobuf(google::protobuf::LogLevel, const char*, int, const std::string& message) {
   LogDebug("protobuf", message);
+}
+
+// Asks for the names of a server's services: only gRPC knows them all, its own ones too.
+using TakeNames = std::function<void(const std::vector<std::string>&)>;
+
+class NamesPlugin final : public grpc::ServerBuilderPlugin {
+ public:
+  explicit NamesPlugin(TakeNames take) : take_(std::move(take)) {}
+  std::string name() override { return "names"; }
+  void InitServer(grpc::ServerInitializer*) override {}
+  void Finish(grpc::ServerInitializer* server) override { take_(*server->GetServiceList()); }
+  void ChangeArguments(const std::string&, void*) override {}
+
+ private:
+  const TakeNames take_;
+};
+
+class NamesOption final : public grpc::ServerBuilderOption {
+ public:
+  explicit NamesOption(TakeNames take) : take_(std::move(take)) {}
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    plugins->push_back(std::make_unique<NamesPlugin>(take_));
+  }
+
+ private:
+  const TakeNames take_;
+};
+
+// gRPC's callbacks run on a queue that its users share, and that goes with the last of them. Where others come then,
+// gRPC 1.51 frees the next queue twice in rare cases. One user stays for as long as the process: a server without a
+// port.
+void KeepCallbackQueue() {
+  static grpc::CallbackGenericService& service = *new grpc::CallbackGenericService;
+  grpc::ServerBuilder builder;
+  builder.RegisterCallbackGenericService(&service);
+  static grpc::Server* const server = builder.BuildAndStart().release();
+  RUNAHEAD_CHECK(server != nullptr);
 }
 
 // gRPC registers these for all servers of the process that are built later.
 void RegisterPlugins() {
   static std::once_flag once;
   std::call_once(once, [] {
-    gpr_set_log_function(LogOfGrpc);
-    grpc::EnableDefaultHealthCheckService(true);
-    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-    // Reflection describes what is linked, and gRPC's own health service does not bring its description.
-    grpc::health::v1::HealthCheckRequest::descriptor();
+    // Debian's Abseil was built to look for deadlocks: it keeps a graph of all mutexes, of which each call of gRPC has
+    // some, in memory that it never gives back, and locks all of it whenever one of them is locked.
+    absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+    RouteGrpcLogOfServer();
+    grpc::EnableDefaultHealthCheckService(false);  // it reads whatever anybody sends
     // A client that sends garbage gets an error. It must not fill the log as well.
     google::protobuf::SetLogHandler(LogOfProtobuf);
+    KeepCallbackQueue();
   });
 }
 
@@ -67,8 +100,18 @@ void SetArguments(grpc::ServerBuilder& builder, const RpcServerOptions& options)
   // Clients ask as often as their makers thought right, and pings bunch up on a busy machine: no reason to hang up.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+  // gRPC unpacks a compressed message before it looks at its size: a few MiB on the wire would take GiB. A call that
+  // comes compressed ends with UNIMPLEMENTED, and its message stays as it is.
+  for (const grpc_compression_algorithm packed : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+    builder.SetCompressionAlgorithmSupportStatus(packed, false);
+  }
+  builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
   builder.SetMaxReceiveMessageSize(options.max_message_bytes);
   builder.SetMaxSendMessageSize(options.max_message_bytes);
+}
+
+CallDoor DoorOf(const RpcServerOptions& options, OpenDoor* own) {
+  return (own != nullptr ? own : options.open_door)->door();
 }
 
 }  // namespace
@@ -77,25 +120,38 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   RUNAHEAD_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(options.listen));
   RUNAHEAD_ASSIGN_OR_RETURN(ListeningSockets sockets, ListenOn("listen", address));
   RegisterPlugins();
-  std::unique_ptr<RpcServer> server(new RpcServer);
-  server->health_names_ = options.health_names;
+  std::unique_ptr<RpcServer> server(new RpcServer(options));
   std::unique_ptr<grpc::ServerBuilderOption> channelz = MakeChannelz(options.channelz);
   grpc::ServerBuilder builder;
   SetArguments(builder, options);
   SetTransportLimits(builder, options.limits);
-  builder.SetOption(MakeReflection());
+  builder.SetOption(std::make_unique<NamesOption>([&server](const std::vector<std::string>& names) {
+    server->reflection_->SetNames(names);
+    server->unknown_methods_->SetNames(names);
+  }));
   builder.SetOption(std::move(channelz));
   std::unique_ptr<RpcPort::Acceptor> acceptor = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, MakeServerCredentials());
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      options.credentials != nullptr ? options.credentials : grpc::InsecureServerCredentials());
   for (grpc::Service* service : options.services) builder.RegisterService(service);
+  builder.RegisterService(server->health_.get());
+  for (grpc::Service* service : server->reflection_->services()) builder.RegisterService(service);
+  builder.RegisterCallbackGenericService(server->unknown_methods_.get());
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr) return absl::InternalError("listen: gRPC cannot start a server");
-  server->SetServing(false);  // gRPC's health service begins with SERVING for the empty name
   server->address_ = FormatHostPort(sockets.address);
-  RUNAHEAD_ASSIGN_OR_RETURN(
-      server->port_, RpcPort::Open(std::move(sockets), std::move(acceptor), options.keep_alive.timeout, options.port));
+  RpcPortOptions port = options.port;
+  port.tls = options.credentials != nullptr;
+  RUNAHEAD_ASSIGN_OR_RETURN(server->port_,
+                            RpcPort::Open(std::move(sockets), std::move(acceptor), options.keep_alive.timeout, port));
   return server;
 }
+
+RpcServer::RpcServer(const RpcServerOptions& options)
+    : own_door_(options.open_door == nullptr ? std::make_unique<OpenDoor>() : nullptr),
+      health_(std::make_unique<HealthService>(DoorOf(options, own_door_.get()), options.health_names)),
+      reflection_(std::make_unique<Reflection>(DoorOf(options, own_door_.get()))),
+      unknown_methods_(std::make_unique<UnknownMethods>()) {}
 
 RpcServer::~RpcServer() {
   if (server_ == nullptr) return;
@@ -105,13 +161,15 @@ RpcServer::~RpcServer() {
 }
 
 void RpcServer::SetServing(bool serving) {
-  grpc::HealthCheckServiceInterface* const health = server_->GetHealthCheckService();
-  health->SetServingStatus("", serving);
-  for (const std::string& name : health_names_) health->SetServingStatus(name, serving);
+  health_->SetServing(serving);
+}
+
+absl::Status RpcServer::serving() const {
+  return health_->serving() ? absl::OkStatus() : absl::UnavailableError("not serving");
 }
 
 bool RpcServer::Drain(absl::Duration timeout, const std::function<void()>& cut) {
-  server_->GetHealthCheckService()->Shutdown();
+  health_->Drain();
   gate_.Close();
   const bool all_ended = gate_.WaitEmpty(timeout);
   if (!all_ended && cut) {

@@ -2,6 +2,7 @@
 // where asked for.
 #pragma once
 
+#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 
 #include <functional>
@@ -18,6 +19,11 @@
 
 namespace runahead {
 
+class HealthService;
+class OpenDoor;
+class Reflection;
+class UnknownMethods;
+
 // Enough for a call to tell workers and client that it ends, too short for anyone to wait for.
 inline constexpr absl::Duration kCutTime = absl::Seconds(2);
 
@@ -29,6 +35,9 @@ struct RpcServerOptions {
   int max_message_bytes = kMaxMessageBytes;
   RpcPortOptions port = {};
   TransportLimits limits = {};
+  // What stands before health and reflection; outlives the server. Null: one of its own, of which nothing is counted.
+  OpenDoor* open_door = nullptr;
+  std::shared_ptr<grpc::ServerCredentials> credentials = nullptr;  // null: nothing is encrypted, and anybody may come
   bool channelz = false;  // gRPC's own service about connections and calls, for whoever reaches the port
 };
 
@@ -49,6 +58,8 @@ class RpcServer {
 
   // All named services, and the server as a whole (the empty name).
   void SetServing(bool serving);
+  // OK, or UNAVAILABLE: as health says of all of them.
+  absl::Status serving() const;
 
   // Where a service's calls get a pass, so that Drain() waits for them. Hold it until the reactor's OnDone: a call that
   // gave it back earlier may be cut off before its status is sent. Calls that live as long as the peer (control
@@ -61,10 +72,13 @@ class RpcServer {
   bool Drain(absl::Duration timeout, const std::function<void()>& cut = nullptr);
 
  private:
-  RpcServer() = default;
+  explicit RpcServer(const RpcServerOptions& options);
 
   DrainGate gate_;
-  std::vector<std::string> health_names_;
+  const std::unique_ptr<OpenDoor> own_door_;  // null where another was given
+  const std::unique_ptr<HealthService> health_;
+  const std::unique_ptr<Reflection> reflection_;
+  const std::unique_ptr<UnknownMethods> unknown_methods_;
   std::string address_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<RpcPort> port_;  // null until the server runs

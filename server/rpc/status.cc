@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "runahead/v1/status.pb.h"
+#include "server/base/printable.h"
 
 namespace runahead {
 namespace {
@@ -19,6 +20,15 @@ absl::string_view CutMessage(absl::string_view text) {
   return text.substr(0, end);
 }
 
+// The same of a text that may be anything: a text that is no UTF-8 would make its message unreadable, and all with it.
+std::string SentText(absl::string_view text) {
+  const absl::string_view cut = CutMessage(text);
+  if (google::protobuf::internal::IsStructurallyValidUTF8(cut.data(), static_cast<int>(cut.size()))) {
+    return std::string(cut);
+  }
+  return std::string(CutMessage(OneLine(absl::UnknownError(text)).message()));
+}
+
 template <typename Message>
 std::optional<Message> ReadPayload(const absl::Status& status, absl::string_view url) {
   const absl::optional<absl::Cord> payload = status.GetPayload(url);
@@ -32,7 +42,7 @@ std::optional<Message> ReadPayload(const absl::Status& status, absl::string_view
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   const auto code = static_cast<grpc::StatusCode>(status.code());
-  const std::string message(CutMessage(status.message()));
+  const std::string message = SentText(status.message());
   v1::RpcStatus details;
   status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
     google::protobuf::Any& detail = *details.add_details();
@@ -80,7 +90,7 @@ absl::Status FieldError(absl::StatusCode code, absl::string_view field, absl::st
   v1::BadRequest request;
   v1::BadRequest::FieldViolation& violation = *request.add_field_violations();
   violation.set_field(std::string(field));
-  violation.set_description(std::string(CutMessage(description)));
+  violation.set_description(SentText(description));
   status.SetPayload(kBadRequestUrl, absl::Cord(request.SerializeAsString()));
   return status;
 }

@@ -14,7 +14,8 @@
 namespace runahead {
 
 // Codes are the same on both sides. A payload becomes a detail of the same type URL, and back. Messages are cut to
-// kMaxStatusMessageBytes, at a whole character: all trailers together must fit into 8 KiB.
+// kMaxStatusMessageBytes, at a whole character: all trailers together must fit into 8 KiB. One that is no UTF-8
+// is sent as OneLine has it.
 inline constexpr size_t kMaxStatusMessageBytes = 1024;
 grpc::Status ToGrpcStatus(const absl::Status& status);
 absl::Status FromGrpcStatus(const grpc::Status& status);

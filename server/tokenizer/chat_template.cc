@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/printable.h"
 #include "server/tokenizer/chat_values.h"
 #include "server/tokenizer/python.h"
+#include "server/tokenizer/template_tokens.h"
 #include "server/tokenizer/utf8.h"
 
 namespace runahead {
@@ -36,40 +39,7 @@ std::optional<size_t> EndOf(const MarkedText& content, const MarkedText& rendere
   return *place + (rendered.compare(*place, content.size(), content) == 0 ? content.size() : stripped.size());
 }
 
-}  // namespace
-
-absl::StatusOr<ChatTemplate> ChatTemplate::FromModel(const ModelFile& file, const Tokenizer& tokenizer) {
-  if (!file.Has(kKey)) {
-    return absl::FailedPreconditionError(absl::StrCat(file.path(), " has no chat template (", kKey, ")", kInstead));
-  }
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::string source, file.GetString(kKey));
-  const auto name = [&tokenizer](std::optional<int32_t> id) {
-    return id ? tokenizer.TokenBytes(*id) : std::string_view();
-  };
-  absl::StatusOr<ChatTemplate> parsed = Parse(source, name(tokenizer.bos_id()), name(tokenizer.eos_id()));
-  if (!parsed.ok()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(file.path(), ": the chat template is not understood: ", parsed.status().message(), kInstead));
-  }
-  if (file.Has(kToolsKey)) {
-    RUNAHEAD_ASSIGN_OR_RETURN(const std::string for_tools, file.GetString(kToolsKey));
-    absl::StatusOr<ChatTemplate> with_tools = Parse(for_tools, {}, {});
-    if (!with_tools.ok()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          file.path(), ": the chat template for tools is not understood: ", with_tools.status().message(), kInstead));
-    }
-    parsed->with_tools_ = std::move(with_tools->template_);
-  }
-  for (const auto& [variable, key] : {std::pair("unk_token", "tokenizer.ggml.unknown_token_id"),
-                                      std::pair("pad_token", "tokenizer.ggml.padding_token_id")}) {
-    const absl::StatusOr<uint64_t> id = file.GetUint(key);
-    if (!id.ok() || *id >= static_cast<uint64_t>(tokenizer.vocab_size())) continue;
-    parsed->tokens_.emplace_back(variable, tokenizer.TokenBytes(static_cast<int32_t>(*id)));
-  }
-  return parsed;
-}
-
-absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view source, std::string_view bos, std::string_view eos) {
+absl::StatusOr<jinja::Template> ParsedUtf8(std::string_view source) {
   for (size_t at = 0; at < source.size();) {
     const Utf8Step step = NextUtf8(source.substr(at));
     if (step.kind != Utf8Step::Kind::kCharacter) {
@@ -77,24 +47,60 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view source, std::s
     }
     at += step.bytes;
   }
-  RUNAHEAD_ASSIGN_OR_RETURN(jinja::Template parsed, jinja::Template::Parse(source));
-  ChatTemplate result(std::move(parsed));
-  if (!bos.empty()) result.tokens_.emplace_back("bos_token", bos);
-  if (!eos.empty()) result.tokens_.emplace_back("eos_token", eos);
+  absl::StatusOr<jinja::Template> parsed = jinja::Template::Parse(source);
+  return parsed.ok() ? std::move(parsed) : OneLine(parsed.status());
+}
+
+}  // namespace
+
+absl::StatusOr<ChatTemplate> ChatTemplate::FromModel(const ModelFile& file, const Tokenizer& tokenizer) {
+  ChatTemplate result;
+  for (const auto& [key, parsed, name] : {std::tuple(kKey, &result.template_, "the chat template"),
+                                          std::tuple(kToolsKey, &result.with_tools_, "the chat template for tools")}) {
+    if (!file.Has(key)) continue;
+    RUNAHEAD_ASSIGN_OR_RETURN(const std::string source, file.GetString(key));
+    absl::StatusOr<jinja::Template> one = ParsedUtf8(source);
+    if (!one.ok()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(file.path(), ": ", name, " is not understood: ", one.status().message(), kInstead));
+    }
+    *parsed = *std::move(one);
+  }
+  if (!result.template_ && !result.with_tools_) {
+    const std::string why = file.container() == ModelFile::Container::kFolder
+                                ? std::string(file.GetString(kKey).status().message())
+                                : absl::StrCat(file.path(), " has no chat template (", kKey, ")");
+    return absl::FailedPreconditionError(why + kInstead);
+  }
+  absl::StatusOr<ChatVariables> tokens = TemplateTokens(file, tokenizer);
+  if (!tokens.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat(OneLine(tokens.status()).message(), kInstead));
+  }
+  result.tokens_ = *std::move(tokens);
+  return result;
+}
+
+absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view source, std::string_view bos, std::string_view eos) {
+  ChatTemplate result;
+  RUNAHEAD_ASSIGN_OR_RETURN(result.template_, ParsedUtf8(source));
+  if (!bos.empty()) result.tokens_.emplace_back("bos_token", TextValue(bos, /*own=*/true));
+  if (!eos.empty()) result.tokens_.emplace_back("eos_token", TextValue(eos, /*own=*/true));
   return result;
 }
 
 absl::StatusOr<MarkedText> ChatTemplate::Rendered(const Chat& chat, KeepGoing keep_going) const {
-  ChatVariables variables;
-  for (const auto& [name, token] : tokens_) variables.emplace_back(name, TextValue(token, /*own=*/true));
+  ChatVariables variables = tokens_;
   RUNAHEAD_ASSIGN_OR_RETURN(ChatValues of_chat, ValuesOf(chat));
   std::move(of_chat.variables.begin(), of_chat.variables.end(), std::back_inserter(variables));
-  const bool by_tools = !chat.tools.empty() && with_tools_.has_value();
-  absl::StatusOr<MarkedText> text =
-      (by_tools ? *with_tools_ : template_).Render(std::move(variables), chat.now, keep_going);
+  const std::optional<jinja::Template>& chosen = with_tools_ && !chat.tools.empty() ? with_tools_ : template_;
+  if (!chosen) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the model's only chat template is for chats with tools, and this one has none", kInstead));
+  }
+  absl::StatusOr<MarkedText> text = chosen->Render(std::move(variables), chat.now, keep_going);
   if (absl::IsInvalidArgument(text.status())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("messages: they cannot be rendered: ", text.status().message(), kInstead));
+        absl::StrCat("messages: they cannot be rendered: ", OneLine(text.status()).message(), kInstead));
   }
   if (!text.ok() || !of_chat.continues) return text;
   const std::optional<size_t> end = EndOf(FromUtf8(chat.messages.back().content, /*own=*/false), *text);

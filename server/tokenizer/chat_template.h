@@ -25,7 +25,7 @@ struct ChatMessage {
   std::optional<std::string> name = std::nullopt;
   std::optional<std::string> tool_call_id = std::nullopt;
   std::optional<std::string> reasoning_content = std::nullopt;
-  std::optional<std::string> tool_calls = std::nullopt;  // a JSON array; `arguments` in it may be JSON as a text
+  std::optional<std::string> tool_calls = std::nullopt;  // a JSON array; `arguments`: ValuesOf (chat_values.h)
 };
 
 // All that a template may look at.
@@ -44,17 +44,19 @@ struct Chat {
 // about any model here: all that is written comes from the template. Immutable and thread-safe.
 class ChatTemplate {
  public:
-  // The template in the file, and the one that it has for chats with tools. FAILED_PRECONDITION says that there is none
-  // or what in it, and where, is not understood; prompts as text or token ids work all the same.
+  // The template in the file, and the one that it has for chats with tools; one of them is enough. FAILED_PRECONDITION
+  // says that there is none, or what in it, and where, is not understood; prompts as text or token ids work all the
+  // same.
   static absl::StatusOr<ChatTemplate> FromModel(const ModelFile& file, const Tokenizer& tokenizer);
 
   // `bos` and `eos`: what the template's bos_token and eos_token stand for; empty: they are undefined. INVALID_ARGUMENT
-  // names the line and what stands there.
+  // names the line and what stands there, fit for a line of a log.
   static absl::StatusOr<ChatTemplate> Parse(std::string_view source, std::string_view bos, std::string_view eos);
 
   // The chat as text. INVALID_ARGUMENT when there is no message, one has no role, JSON is none, a variable is not free,
   // the last message is to be continued and cannot be, or the template cannot render it: what the template itself
-  // complains about, or where it failed. It shows nothing of the messages.
+  // complains about, or where it failed. It shows nothing of the messages. FAILED_PRECONDITION: the chat has no tools,
+  // and the model's only template is for those that do.
   absl::StatusOr<std::string> Render(const Chat& chat, KeepGoing keep_going = Always) const;
 
   // The chat as tokens. Control tokens come from the template alone: their names in what the caller gave are text, so
@@ -64,12 +66,11 @@ class ChatTemplate {
                                               KeepGoing keep_going = Always) const;
 
  private:
-  explicit ChatTemplate(jinja::Template parsed) : template_(std::move(parsed)) {}
+  ChatTemplate() = default;
   absl::StatusOr<MarkedText> Rendered(const Chat& chat, KeepGoing keep_going) const;
 
-  jinja::Template template_;
-  std::optional<jinja::Template> with_tools_;                // in its place for chats with tools
-  std::vector<std::pair<std::string, std::string>> tokens_;  // name of a variable, and the token that it is
+  std::optional<jinja::Template> template_, with_tools_;      // the second in the first's place for chats with tools
+  std::vector<std::pair<std::string, jinja::Value>> tokens_;  // TemplateTokens
 };
 
 // What can be said of JSON in a request before it is used. INVALID_ARGUMENT: it is no JSON array, or object, or is

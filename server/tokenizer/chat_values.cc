@@ -1,7 +1,6 @@
 #include "server/tokenizer/chat_values.h"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -10,10 +9,26 @@
 #include "kernels/base/status_macros.h"
 #include "server/tokenizer/marked_text.h"
 #include "server/tokenizer/python.h"
+#include "server/tokenizer/template_tokens.h"
 #include "worker/format/json_value.h"
 
 namespace runahead {
 namespace {
+
+absl::StatusOr<jinja::Value> FromJson(const JsonValue& json);
+
+absl::StatusOr<jinja::Dict> DictOf(const JsonValue::Object& object) {
+  jinja::Dict dict;
+  for (const auto& [key, member] : object) {
+    RUNAHEAD_ASSIGN_OR_RETURN(jinja::Value value, FromJson(member));
+    dict.Set(FromUtf8(key, /*own=*/false), std::move(value));
+  }
+  return dict;
+}
+
+jinja::Value Shared(jinja::Dict dict) {
+  return std::make_shared<const jinja::Dict>(std::move(dict));
+}
 
 absl::StatusOr<jinja::Value> FromJson(const JsonValue& json) {
   if (json.boolean() != nullptr) return *json.boolean();
@@ -30,12 +45,8 @@ absl::StatusOr<jinja::Value> FromJson(const JsonValue& json) {
     return std::make_shared<const jinja::List>(std::move(items));
   }
   if (json.object() == nullptr) return jinja::None();
-  jinja::Dict dict;
-  for (const auto& [key, member] : *json.object()) {
-    RUNAHEAD_ASSIGN_OR_RETURN(jinja::Value value, FromJson(member));
-    dict.Set(FromUtf8(key, /*own=*/false), std::move(value));
-  }
-  return std::make_shared<const jinja::Dict>(std::move(dict));
+  RUNAHEAD_ASSIGN_OR_RETURN(jinja::Dict dict, DictOf(*json.object()));
+  return Shared(std::move(dict));
 }
 
 // What is wrong is said of `where`, and shows nothing of the text.
@@ -55,40 +66,52 @@ absl::StatusOr<jinja::Value> JsonAt(const std::string& place, std::string_view j
   return ValueAt(place, parsed);
 }
 
-// Null where `json` is no object, or has no such member.
-JsonValue* MemberOf(JsonValue* json, absl::string_view name) {
-  if (json == nullptr || json->mutable_object() == nullptr) return nullptr;
-  for (auto& [own, value] : *json->mutable_object()) {
-    if (own == name) return &value;
+// The object that arguments are, or that the JSON text holds which they are, as OpenAI's API gives them.
+absl::StatusOr<jinja::Value> ArgumentsValue(const JsonValue& json, const std::string& place) {
+  const std::string* const text = json.text();
+  JsonValue held;
+  if (text != nullptr && text->empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(place, ": the text is empty; a call without arguments has {}"));
   }
-  return nullptr;
+  if (text != nullptr) {
+    RUNAHEAD_ASSIGN_OR_RETURN(held, ParseAt(place + ": the text", *text));
+  }
+  const JsonValue::Object* const object = (text == nullptr ? json : held).object();
+  if (object == nullptr) {
+    const char* const what = text == nullptr ? ": it is" : ": the text is JSON, but";
+    return absl::InvalidArgumentError(absl::StrCat(place, what, " no object; arguments are one, as in {\"a\": 1}"));
+  }
+  absl::StatusOr<jinja::Dict> dict = DictOf(*object);
+  if (!dict.ok()) return absl::InvalidArgumentError(absl::StrCat(place, ": ", dict.status().message()));
+  dict->arguments = true;
+  if (text != nullptr) dict->came_as = std::make_shared<const MarkedText>(FromUtf8(*text, /*own=*/false));
+  return Shared(*std::move(dict));
 }
 
-// Arguments that are JSON as a text, as OpenAI's API gives them, become the object that they hold. `call`: what has
-// them, or null; it stands at `place`.
-absl::Status OpenArguments(JsonValue* call, const std::string& place) {
-  JsonValue* const arguments = MemberOf(call, "arguments");
-  if (arguments == nullptr || arguments->text() == nullptr) return absl::OkStatus();
-  const std::string where = place + ".arguments";
-  RUNAHEAD_ASSIGN_OR_RETURN(JsonValue parsed, ParseAt(where + ": the text", *arguments->text()));
-  if (parsed.object() == nullptr) {
-    return absl::InvalidArgumentError(where + ": the text is JSON, but no object; arguments are one, as in {\"a\": 1}");
+// A call (`whole`), or its function. What is no object stays what it is.
+absl::StatusOr<jinja::Value> CallValue(const JsonValue& json, const std::string& place, bool whole) {
+  if (json.object() == nullptr) return ValueAt(place, json);
+  jinja::Dict dict;
+  for (const auto& [key, member] : *json.object()) {
+    const std::string at = absl::StrCat(place, ".", key);
+    RUNAHEAD_ASSIGN_OR_RETURN(jinja::Value value, key == "arguments"           ? ArgumentsValue(member, at)
+                                                  : whole && key == "function" ? CallValue(member, at, /*whole=*/false)
+                                                                               : ValueAt(place, member));
+    dict.Set(FromUtf8(key, /*own=*/false), std::move(value));
   }
-  *arguments = std::move(parsed);
-  return absl::OkStatus();
+  return Shared(std::move(dict));
 }
 
 absl::StatusOr<jinja::Value> ToolCalls(const std::string& json, const std::string& place) {
-  RUNAHEAD_ASSIGN_OR_RETURN(JsonValue calls, ParseAt(place + ": it", json));
-  if (JsonValue::Array* const array = calls.mutable_array()) {
-    for (size_t i = 0; i < array->size(); ++i) {
-      JsonValue* const call = &(*array)[i];
-      const std::string at = absl::StrCat(place, "[", i, "]");
-      RUNAHEAD_RETURN_IF_ERROR(OpenArguments(call, at));
-      RUNAHEAD_RETURN_IF_ERROR(OpenArguments(MemberOf(call, "function"), at + ".function"));
-    }
+  RUNAHEAD_ASSIGN_OR_RETURN(const JsonValue calls, ParseAt(place + ": it", json));
+  if (calls.array() == nullptr) return ValueAt(place, calls);
+  std::vector<jinja::Value> values;
+  for (const JsonValue& call : *calls.array()) {
+    const std::string at = absl::StrCat(place, "[", values.size(), "]");
+    RUNAHEAD_ASSIGN_OR_RETURN(jinja::Value value, CallValue(call, at, /*whole=*/true));
+    values.push_back(std::move(value));
   }
-  return ValueAt(place, calls);
+  return std::make_shared<const jinja::List>(std::move(values));
 }
 
 absl::StatusOr<jinja::Value> MessageValue(const ChatMessage& message, const std::string& place) {
@@ -120,8 +143,7 @@ constexpr std::string_view kPrompted = "add_generation_prompt", kContinued = "co
 
 // What sets a variable that callers may not set, in words for the refusal; "" where they may set it.
 std::string_view SetBy(std::string_view name) {
-  constexpr std::array<std::string_view, 4> kTokens = {"bos_token", "eos_token", "unk_token", "pad_token"};
-  if (std::find(kTokens.begin(), kTokens.end(), name) != kTokens.end()) return "the model's own token";
+  if (std::find(kTokenNames.begin(), kTokenNames.end(), name) != kTokenNames.end()) return "the model's own token";
   return name == "messages" || name == "tools" ? "the chat's field of that name" : "";
 }
 

@@ -21,10 +21,12 @@ struct ChatValues {
   bool continues = false;  // what is rendered ends with the last message's content, which is more than space
 };
 
-// All text is the caller's but for roles that are well known; arguments of calls that are JSON as a text are what it
-// says. INVALID_ARGUMENT names the place, and shows nothing of what callers wrote: there is no message, one has no
-// role, JSON is none, arguments are no object, a variable is set that is not free, or the last message cannot be
-// continued.
+// All text is the caller's but for roles that are well known. Arguments of calls are an object, also where they came as
+// JSON as a text: asked what they are, taken apart or made JSON, they are the object that it holds; written, joined,
+// compared with a text or cut, they are the text as it came. Those that came as an object are written as any is, and as
+// JSON only where a text is added to them by +. INVALID_ARGUMENT names the place, and shows nothing of what callers
+// wrote: there is no message, one has no role, JSON is none, arguments are no object, a variable is set that is not
+// free, or the last message cannot be continued.
 absl::StatusOr<ChatValues> ValuesOf(const Chat& chat);
 
 // What one text is, of the template's own or of the caller.

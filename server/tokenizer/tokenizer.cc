@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/printable.h"
 #include "server/tokenizer/unicode.h"
 #include "server/tokenizer/utf8.h"
 
@@ -35,11 +36,12 @@ Behind After(const SpecialTokens::Match& match, std::string_view text) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::FromModel(const ModelFile& file) {
-  RUNAHEAD_ASSIGN_OR_RETURN(const Vocabulary vocabulary, ReadVocabulary(file));
-  absl::StatusOr<std::shared_ptr<const Tokenizer>> tokenizer = FromVocabulary(vocabulary);
+  const absl::StatusOr<Vocabulary> vocabulary = ReadVocabulary(file);
+  if (!vocabulary.ok()) return OneLine(vocabulary.status());
+  absl::StatusOr<std::shared_ptr<const Tokenizer>> tokenizer = FromVocabulary(*vocabulary);
   if (tokenizer.ok()) return tokenizer;
-  return absl::Status(tokenizer.status().code(),
-                      absl::StrCat(file.path(), ": tokenizer: ", tokenizer.status().message()));
+  return OneLine(absl::Status(tokenizer.status().code(),
+                              absl::StrCat(file.path(), ": tokenizer: ", tokenizer.status().message())));
 }
 
 absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, const EncodeOptions& options,

@@ -29,9 +29,12 @@ absl::Status ReadIdKeys(const ModelFile& file, Vocabulary& vocabulary) {
   };
   RUNAHEAD_RETURN_IF_ERROR(read("tokenizer.ggml.bos_token_id", vocabulary.bos));
   RUNAHEAD_RETURN_IF_ERROR(read("tokenizer.ggml.eos_token_id", vocabulary.eos));
-  std::optional<int32_t> end_of_turn;
-  RUNAHEAD_RETURN_IF_ERROR(read("tokenizer.ggml.eot_token_id", end_of_turn));
-  if (end_of_turn) vocabulary.ends.push_back(*end_of_turn);
+  // The ends of turns, and of messages behind which the caller has to act (a call of a tool).
+  for (const absl::string_view key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
+    std::optional<int32_t> end;
+    RUNAHEAD_RETURN_IF_ERROR(read(key, end));
+    if (end) vocabulary.ends.push_back(*end);
+  }
   constexpr char kEnds[] = "tokenizer.ggml.eos_token_ids";
   if (!file.Has(kEnds)) return absl::OkStatus();
   RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<int64_t> ends, file.GetInts(kEnds));

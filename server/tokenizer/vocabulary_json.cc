@@ -1,15 +1,20 @@
 // Vocabularies of Hugging Face folders: tokenizer.json, tokenizer_config.json.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status_macros.h"
 #include "server/tokenizer/byte_alphabet.h"
 #include "server/tokenizer/json_view.h"
 #include "server/tokenizer/vocabulary.h"
+#include "server/tokenizer/vocabulary_json_config.h"
 #include "server/tokenizer/vocabulary_json_steps.h"
 
 namespace runahead {
@@ -21,19 +26,29 @@ class JsonVocabularyReader {
 
   absl::StatusOr<Vocabulary> Read() {
     RUNAHEAD_ASSIGN_OR_RETURN(const JsonView model, root_.Get("model"));
+    RUNAHEAD_RETURN_IF_ERROR(ReadConfig());
     RUNAHEAD_RETURN_IF_ERROR(ReadSteps());
     RUNAHEAD_RETURN_IF_ERROR(ReadModelKind(model));
     RUNAHEAD_RETURN_IF_ERROR(ReadTexts(model));
     RUNAHEAD_RETURN_IF_ERROR(ReadAddedTokens());
+    RUNAHEAD_RETURN_IF_ERROR(ReadConfigTokens());
     RUNAHEAD_RETURN_IF_ERROR(PlaceTokens());
     RUNAHEAD_RETURN_IF_ERROR(ReadModel(model));
     RUNAHEAD_RETURN_IF_ERROR(ReadBegin());
-    RUNAHEAD_RETURN_IF_ERROR(ReadConfig());
+    RUNAHEAD_RETURN_IF_ERROR(ReadConfigBegin());
     RUNAHEAD_RETURN_IF_ERROR(ReadIdKeys(file_, vocabulary_));
     return std::move(vocabulary_);
   }
 
  private:
+  absl::Status ReadConfig() {
+    constexpr char kConfig[] = "tokenizer.huggingface.config";
+    if (!file_.Has(kConfig)) return absl::OkStatus();
+    RUNAHEAD_ASSIGN_OR_RETURN(const std::string text, file_.GetString(kConfig));
+    RUNAHEAD_ASSIGN_OR_RETURN(config_, JsonView::Parse(text, absl::StrCat(file_.path(), ": tokenizer_config.json")));
+    return absl::OkStatus();
+  }
+
   absl::Status ReadSteps() {
     bool byte_level = false;
     if (root_.Has("normalizer")) {
@@ -106,17 +121,32 @@ class JsonVocabularyReader {
     RUNAHEAD_ASSIGN_OR_RETURN(const JsonView added, root_.Get("added_tokens"));
     return added.ForElements([&](const JsonView& token) -> absl::Status {
       RUNAHEAD_ASSIGN_OR_RETURN(const int64_t id, token.GetInt("id"));
-      NamedToken named;
-      RUNAHEAD_ASSIGN_OR_RETURN(named.name, token.GetString("content"));
+      RUNAHEAD_ASSIGN_OR_RETURN(NamedToken named, ReadJsonNamedToken(token));
       RUNAHEAD_RETURN_IF_ERROR(AddText(token, named.name, id));
-      RUNAHEAD_ASSIGN_OR_RETURN(named.control, token.GetBool("special", false));
-      RUNAHEAD_ASSIGN_OR_RETURN(named.strip_left, token.GetBool("lstrip", false));
-      RUNAHEAD_ASSIGN_OR_RETURN(named.strip_right, token.GetBool("rstrip", false));
-      RUNAHEAD_ASSIGN_OR_RETURN(named.single_word, token.GetBool("single_word", false));
-      RUNAHEAD_ASSIGN_OR_RETURN(named.normalized, token.GetBool("normalized", true));
       named_.emplace_back(id, std::move(named));
       return absl::OkStatus();
     });
+  }
+
+  // Tokens of the configuration that tokenizer.json does not add: transformers does when it loads the two. They have
+  // the vocabulary's ids, or the next one behind it where the configuration says so.
+  absl::Status ReadConfigTokens() {
+    if (!config_) return absl::OkStatus();
+    RUNAHEAD_ASSIGN_OR_RETURN(std::vector<NamedToken> tokens, ReadJsonConfigTokens(*config_));
+    absl::flat_hash_map<absl::string_view, int64_t> ids;
+    for (const auto& [id, text] : texts_) ids.emplace(text, id);
+    absl::flat_hash_set<std::string> known;
+    for (const auto& [id, named] : named_) known.insert(named.name);
+    for (NamedToken& token : tokens) {
+      if (!known.insert(token.name).second) continue;
+      const int64_t next = texts_.empty() ? 0 : texts_.rbegin()->first + 1;
+      const auto found = ids.find(token.name);
+      if (found == ids.end() && token.id != next) continue;
+      const int64_t id = found == ids.end() ? next : found->second;
+      texts_.emplace(id, token.name);
+      named_.emplace_back(id, std::move(token));
+    }
+    return absl::OkStatus();
   }
 
   // Ids may have holes, but not so many that the vocabulary would be much larger than its file.
@@ -237,33 +267,39 @@ class JsonVocabularyReader {
     return absl::OkStatus();
   }
 
-  // A token of the configuration, which may be named that is not in the vocabulary.
-  absl::StatusOr<std::optional<int32_t>> ConfigToken(const JsonView& config, absl::string_view key) const {
-    if (!config.Has(key)) return std::optional<int32_t>();
-    RUNAHEAD_ASSIGN_OR_RETURN(const JsonView token, config.Get(key));
-    absl::StatusOr<std::string> name = token.IsObject() ? token.GetString("content") : token.String();
-    if (!name.ok()) return name.status();
-    const int32_t id = Find(*name);
+  // A token of the configuration, or else the one called `otherwise`; it may be named and not be in the vocabulary.
+  absl::StatusOr<std::optional<int32_t>> ConfigToken(absl::string_view key, absl::string_view otherwise = "") const {
+    std::string name(otherwise);
+    if (config_->Has(key)) {
+      RUNAHEAD_ASSIGN_OR_RETURN(const JsonView token, config_->Get(key));
+      RUNAHEAD_ASSIGN_OR_RETURN(name, ReadJsonTokenName(token));
+    }
+    const int32_t id = name.empty() ? -1 : Find(name);
     return id < 0 ? std::optional<int32_t>() : id;
   }
 
-  absl::Status ReadConfig() {
-    constexpr char kConfig[] = "tokenizer.huggingface.config";
-    if (!file_.Has(kConfig)) return absl::OkStatus();
-    RUNAHEAD_ASSIGN_OR_RETURN(const std::string text, file_.GetString(kConfig));
-    RUNAHEAD_ASSIGN_OR_RETURN(const JsonView config,
-                              JsonView::Parse(text, absl::StrCat(file_.path(), ": tokenizer_config.json")));
-    RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<int32_t> bos, ConfigToken(config, "bos_token"));
-    if (!vocabulary_.bos) vocabulary_.bos = bos;  // else it is what the post_processor puts there
-    RUNAHEAD_ASSIGN_OR_RETURN(vocabulary_.eos, ConfigToken(config, "eos_token"));
-    RUNAHEAD_ASSIGN_OR_RETURN(vocabulary_.adds_bos, config.GetBool("add_bos_token", vocabulary_.adds_bos));
+  absl::Status ReadConfigBegin() {
+    if (!config_) return absl::OkStatus();
+    std::string name;
+    if (config_->Has("tokenizer_class")) {
+      RUNAHEAD_ASSIGN_OR_RETURN(name, config_->GetString("tokenizer_class"));
+    }
+    const BeginClass* const own = FindBeginClass(name);
+    RUNAHEAD_ASSIGN_OR_RETURN(vocabulary_.eos, ConfigToken("eos_token"));
+    RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<int32_t> bos,
+                              ConfigToken("bos_token", own == nullptr ? "" : own->bos));
+    if (own != nullptr || !vocabulary_.bos) vocabulary_.bos = bos;  // else it is what the post_processor puts there
+    if (own == nullptr && !name.empty()) return absl::OkStatus();
+    const bool otherwise = own == nullptr ? vocabulary_.adds_bos : own->adds_bos && bos.has_value();
+    RUNAHEAD_ASSIGN_OR_RETURN(vocabulary_.adds_bos, config_->GetBool("add_bos_token", otherwise));
     if (vocabulary_.adds_bos && !vocabulary_.bos)
-      return config.Error("add_bos_token is true, but there is no bos_token");
+      return config_->Error("add_bos_token is true, but there is no bos_token");
     return absl::OkStatus();
   }
 
   const ModelFile& file_;
   const JsonView root_;
+  std::optional<JsonView> config_;
   Vocabulary vocabulary_;
   std::map<int64_t, std::string> texts_;  // by id
   std::vector<std::pair<int64_t, NamedToken>> named_;

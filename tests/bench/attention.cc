@@ -1,5 +1,7 @@
 // Attention alone, by ISA, dtype and length: a whole prompt (GFLOP/s, counting 4*head_dim for each visible pair of
-// query and key), decode steps (GB/s of KV read), and the table of a step (microseconds for all layers); `share` is of
+// query and key), decode steps (GB/s of KV read), steps with several rows of a sequence (as a multiple of what one row
+// takes, and of what as many sequences of one row over the same KV take), and the table of a step (microseconds for all
+// layers); `share` is of
 // what a loop of f32 multiply-adds, or of reads, reaches beside it. The heads are those of the quick-start model, 9
 // over 3 of 64, and of an 8B model, 32 over 8 of 128. One thread. Figures of a shared machine: take the best of several
 // repetitions.
@@ -12,6 +14,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -87,7 +90,7 @@ struct Problem {
 struct Heads {
   int64_t heads, kv_heads, dim;
 };
-constexpr Heads kHeads[] = {{9, 3, 64}, {32, 8, 128}};
+constexpr Heads kHeads[] = {{9, 3, 64}, {32, 8, 128}, {32, 32, 128}};
 constexpr std::pair<int64_t, int64_t> kSteps[] = {{1, 128}, {8, 128}, {32, 128}, {1, 4096}, {8, 4096}, {32, 4096}};
 
 // Reports work / best time of an iteration, as `unit`, and its share of `limit`.
@@ -123,6 +126,40 @@ void DecodeStep(benchmark::State& state, CpuIsa isa, DType kv_dtype, Heads heads
   });
 }
 
+// A step of `rows` rows of one sequence, beside one row of it and beside as many sequences of one row each whose pages
+// are the same, by turns. Of CPU time: other work of the machine stops one or the other.
+void RowsStep(benchmark::State& state, CpuIsa isa, DType kv_dtype, Heads heads, int64_t rows, int64_t length) {
+  ThreadPool pool(1);
+  KvLayout together = Blocks(1, length), apart = together;
+  together.by_pieces = true;
+  together.sequences[0].queries = rows;
+  apart.sequences.clear();
+  for (int64_t row = 1; row <= rows; ++row) {
+    const int64_t own = length - rows + row;
+    apart.sequences.push_back({.queries = 1, .length = own, .end = own});
+  }
+  const auto problem = [&](KvLayout layout) {
+    return Problem(heads.heads, heads.kv_heads, heads.dim, DType::kF32, kv_dtype, std::move(layout));
+  };
+  const Problem all[] = {problem(Blocks(1, length)), problem(together), problem(apart)};
+  std::vector<double> seconds[3];
+  const auto attend = [&](const Problem& on) {
+    const std::clock_t start = std::clock();
+    AttendCpuPieces(pool, isa, {on.q, on.shape, *on.table, on.layer, on.partials});
+    MergeCpuPieces(pool, on.partials, on.shape, *on.table, on.out);
+    return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  };
+  for (const Problem& on : all) attend(on);
+  for (auto _ : state) {
+    for (int i = 0; i < 3; ++i) seconds[i].push_back(attend(all[i]));
+  }
+  for (std::vector<double>& of : seconds) std::sort(of.begin(), of.end());
+  const auto median = [&](int i) { return seconds[i][seconds[i].size() / 2]; };
+  state.counters["one_ms"] = 1e3 * median(0);
+  state.counters["of_one"] = median(1) / median(0);
+  state.counters["of_apart"] = median(1) / median(2);
+}
+
 void PlanStep(benchmark::State& state, int64_t batch, int64_t length) {
   for (auto _ : state) benchmark::DoNotOptimize(CpuKvTable::Make(Blocks(batch, length)));
 }
@@ -144,6 +181,10 @@ void Register() {
                                        heads, length, length);
         }
         benchmark::RegisterBenchmark(("part/" + tail + "/256of4096").c_str(), Prefill, isa, dtype, heads, 256, 4096);
+        for (const int64_t rows : {2, 4, 16}) {
+          const std::string name = "rows/" + tail + "/" + std::to_string(rows) + "of8192";
+          benchmark::RegisterBenchmark(name.c_str(), RowsStep, isa, dtype, heads, rows, 8192);
+        }
         for (const auto& [batch, length] : kSteps) {
           benchmark::RegisterBenchmark(
               ("decode/" + tail + "/" + std::to_string(batch) + "x" + std::to_string(length)).c_str(), DecodeStep, isa,

@@ -56,7 +56,7 @@ double Median(std::vector<double> values) {
 }
 
 int Run(const std::string& router, int tokens, int repeats) {
-  const auto stub = Connect(router);
+  const auto stub = Connect({router});
   if (!stub.ok()) return NotConnected("client_ttft", stub.status());
   std::mt19937 random(1);
   std::vector<double> client_ms, router_ms, difference_ms;

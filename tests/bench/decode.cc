@@ -48,8 +48,9 @@ DecodeSequence MakeSequence(KvStore& store, const ModelConfig& config, int64_t i
   for (int64_t i = 0; i < context; ++i) {
     sequence.prompt_ids.push_back(static_cast<int32_t>((i * 7919 + index * 104729) % config.vocab));
   }
+  sequence.output_ids = {0};
   sequence.max_tokens = steps;
-  sequence.lease = Must(store.Reserve(context, context + steps));
+  sequence.lease = Must(store.Reserve({.prompt_tokens = context, .total_tokens = context + steps}));
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     auto write = Must(store.BeginWrite(sequence.lease, layer, 0, context));
     for (const BufferRef& to : write.destination()) std::memset(to.data(), 0x3c, to.size);

@@ -28,12 +28,13 @@ class DecodeBatch {
     int64_t batch = 1;   // sequences
     int64_t tokens = 1;  // of each that are there: random KV
     int64_t room = 1;    // for tokens behind them
+    int64_t rows = 1;    // of each in a step
     bool with_x = false;
   };
   // Device and model outlive it; other models of the same shape may decode it, too. RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<DecodeBatch>> Create(Device& device, const Model& model,
                                                              const Options& options) {
-    auto made = std::unique_ptr<DecodeBatch>(new DecodeBatch(device));
+    auto made = std::unique_ptr<DecodeBatch>(new DecodeBatch(device, options.rows));
     const int64_t blocks = KvBlocksFor(options.tokens + options.room) * options.batch;
     RUNAHEAD_ASSIGN_OR_RETURN(made->store_,
                               KvStore::Create({.layers = model.config().layers,
@@ -58,7 +59,7 @@ class DecodeBatch {
     absl::Status status;
     for (int64_t step = 0; status.ok() && step < warm + steps; ++step) {
       const absl::Time begin = MonotonicNow();
-      status = Step(loop, position + step);
+      status = Step(loop, position + step * rows_);
       if (step >= warm) seconds.push_back(absl::ToDoubleSeconds(MonotonicNow() - begin));
     }
     for (const KvStore::Sequence& sequence : sequences_) loop.Leave(sequence);
@@ -69,12 +70,14 @@ class DecodeBatch {
  private:
   static constexpr int64_t kValues = 4096;  // that are different
 
-  explicit DecodeBatch(Device& device) : device_(device), stream_(device.NewStream("decode")) {}
+  DecodeBatch(Device& device, int64_t rows) : device_(device), rows_(rows), stream_(device.NewStream("decode")) {}
 
   // As the engine does it, but for the tokens that come out.
   absl::Status Step(StepLoop& loop, int64_t position) {
     std::vector<DecodeRow> rows;
-    for (const KvStore::Sequence& sequence : sequences_) rows.push_back({&sequence, 7, position});
+    for (const KvStore::Sequence& sequence : sequences_) {
+      for (int64_t i = 0; i < rows_; ++i) rows.push_back({&sequence, 7, position + i});
+    }
     const bool repeats = loop.repeats();
     if (repeats) device_.BeginStep(*stream_);
     const absl::Status status = loop.Step(rows).status();
@@ -84,8 +87,9 @@ class DecodeBatch {
   }
 
   absl::Status AddSequence(const Options& options, const std::vector<std::byte>& values) {
-    RUNAHEAD_ASSIGN_OR_RETURN(const LeaseId lease,
-                              store_->Reserve(options.tokens, options.tokens + options.room, {}, options.with_x));
+    RUNAHEAD_ASSIGN_OR_RETURN(const LeaseId lease, store_->Reserve({.prompt_tokens = options.tokens,
+                                                                    .total_tokens = options.tokens + options.room,
+                                                                    .with_x = options.with_x}));
     for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
       RUNAHEAD_RETURN_IF_ERROR(Fill(lease, layer, options.tokens, SliceKind::kKv, values));
       if (options.with_x) RUNAHEAD_RETURN_IF_ERROR(Fill(lease, layer, options.tokens, SliceKind::kX, values));
@@ -108,6 +112,7 @@ class DecodeBatch {
   }
 
   Device& device_;
+  const int64_t rows_;
   const std::unique_ptr<Stream> stream_;
   std::unique_ptr<KvStore> store_;
   std::vector<KvStore::Sequence> sequences_;  // end before the store does

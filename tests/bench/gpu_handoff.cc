@@ -11,15 +11,15 @@
 #include "tests/bench/gpu_model.h"
 #include "tests/bench/gpu_suites.h"
 #include "tests/testing/dense_kv.h"
-#include "worker/handoff/staged_handoff.h"
+#include "worker/link/staging_lane.h"
 
 namespace runahead {
 namespace {
 
 constexpr int64_t kRingBytes = 256 << 20;  // that copies go around in, on either side
 constexpr int64_t kRawBytes = 1 << 30;
-constexpr int64_t kStagingPieces = 4;  // slices that hand-off's pinned memory takes at once
-constexpr double kLeastBeside = 0.1;   // seconds of prefill beside copies
+constexpr size_t kStagingBytes = 32 << 20;  // of hand-off's pinned memory
+constexpr double kLeastBeside = 0.1;        // seconds of prefill beside copies
 constexpr int kRounds = 7;
 
 // Pieces of a ring in one kind of memory to a ring in the other, one after the other.
@@ -182,29 +182,39 @@ absl::Status BenchBeside(const Bench& bench, int64_t piece, CopyRing& ring, doub
   return absl::OkStatus();
 }
 
-// A network that takes no time.
-class TakingAll final : public HandoffSender {
- public:
-  Event Push(const PeerId&, const Slice&, ConstBufferRef, const Event& after) override { return after; }
-  void Cancel(const LeaseId&) override {}
-};
+// All bytes of `from` through the lane, as a network that takes no time would have them.
+absl::Status Stage(const std::shared_ptr<StagingLane>& lane, const BufferRef& from) {
+  std::vector<Event> ends;
+  for (size_t at = 0; at < from.size; at += lane->chunk_bytes()) {
+    const size_t bytes = std::min(lane->chunk_bytes(), from.size - at);
+    const EventSource end;
+    ends.push_back(end.event());
+    lane->Request(bytes, [lane, end, chunk = from.Slice(at, bytes)](const absl::StatusOr<BufferRef>& room) {
+      if (!room.ok()) {
+        end.Fire(room.status());
+        return;
+      }
+      lane->Copy(chunk, *room, [end, room = *room](const absl::Status& status) { end.Fire(status); });
+    });
+  }
+  for (const Event& end : ends) RUNAHEAD_RETURN_IF_ERROR(end.Wait());
+  return absl::OkStatus();
+}
 
 // Slices through hand-off's own staging: room, copy, and the thread that gives and starts them.
 absl::Status BenchStaged(const Bench& bench, int64_t piece, double raw) {
   Device& device = *bench.device;
   const int64_t ring = bench.Size(kRingBytes);
   RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef from, RandomMemory(device, ring));
-  StagedHandoff handoff(std::make_unique<TakingAll>(), device, kStagingPieces * piece);
+  const std::shared_ptr<StagingLane> lane = StagingLane::Create(device, "handoff", kStagingBytes);
   const Work push_all = [&]() -> absl::Status {
-    std::vector<Event> pushed;
-    for (int64_t at = 0; at + piece <= ring; at += piece) {
-      pushed.push_back(handoff.Push({}, {}, from.Slice(at, piece), Event()));
-    }
-    for (const Event& event : pushed) RUNAHEAD_RETURN_IF_ERROR(event.Wait());
+    for (int64_t at = 0; at + piece <= ring; at += piece) RUNAHEAD_RETURN_IF_ERROR(Stage(lane, from.Slice(at, piece)));
     return absl::OkStatus();
   };
   const std::unique_ptr<Stream> stream = device.NewStream("bench");
-  RUNAHEAD_ASSIGN_OR_RETURN(const Timing timing, TimeAlone(device, *stream, bench.seconds, push_all));
+  const absl::StatusOr<Timing> timed = TimeAlone(device, *stream, bench.seconds, push_all);
+  lane->Stop();
+  RUNAHEAD_ASSIGN_OR_RETURN(const Timing timing, timed);
   const double rate = static_cast<double>(ring / piece * piece) / timing.median_s;
   Figure figure = FigureOf(piece, "device to host through hand-off", rate / 1e9, "GB/s", timing);
   figure.numbers = {{"share_of_raw", rate / raw}};

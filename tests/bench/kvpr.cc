@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "tests/bench/kvpr_setup.h"
@@ -165,26 +164,21 @@ int Main(int argc, char** argv) {
   const auto argument = [&](int index, const char* otherwise) {
     return std::string(argc > index ? argv[index] : otherwise);
   };
-  const auto number = [](const std::string& text) {
-    double value = 0;
-    if (!absl::SimpleAtod(text, &value)) Must(absl::InvalidArgumentError("not a number: " + text));
-    return value;
-  };
   const std::string path = WriteModel(argument(1, "mha") == "gqa");
   const BenchModel unpaced = Load(path, 0);
   const LaneCosts free = Profile(unpaced, 1).costs;
   for (const auto& rho : absl::StrSplit(argument(2, "0.5,1,2"), ',')) {
-    const double bytes_per_s = number(std::string(rho)) * free.kv_bytes / free.recompute_s;
+    const double bytes_per_s = Number(std::string(rho)) * free.kv_bytes / free.recompute_s;
     const BenchModel paced = Load(path, bytes_per_s * 8 / 1e9);
     for (const auto& pair : absl::StrSplit(argument(3, "1:512,1:4096,8:512,8:4096,32:512"), ',')) {
       const std::vector<std::string> parts = absl::StrSplit(pair, ':');
       Question question;
-      question.batch = static_cast<int64_t>(number(parts.at(0)));
-      question.length = static_cast<int64_t>(number(parts.at(1)));
-      question.rounds = static_cast<int64_t>(number(argument(4, "3")));
-      question.steps = static_cast<int64_t>(number(argument(5, "8")));
-      question.device_bytes = static_cast<int64_t>(number(argument(6, "0")) * (1 << 20));
-      question.host_gbps = number(argument(7, "4")) * bytes_per_s * 8 / 1e9;
+      question.batch = static_cast<int64_t>(Number(parts.at(0)));
+      question.length = static_cast<int64_t>(Number(parts.at(1)));
+      question.rounds = static_cast<int64_t>(Number(argument(4, "3")));
+      question.steps = static_cast<int64_t>(Number(argument(5, "8")));
+      question.device_bytes = static_cast<int64_t>(Number(argument(6, "0")) * (1 << 20));
+      question.host_gbps = Number(argument(7, "4")) * bytes_per_s * 8 / 1e9;
       std::printf("rho %s wanted; ", std::string(rho).c_str());
       Compare(paced, question);
     }

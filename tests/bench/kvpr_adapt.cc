@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "tests/bench/kvpr_setup.h"
 #include "tests/bench/must.h"
 #include "worker/decode/kvpr/kvpr_loop.h"
@@ -41,11 +40,7 @@ void Print(const char* name, const std::vector<double>& l) {
 }
 
 int Main(int argc, char** argv) {
-  const auto number = [&](int index, double otherwise) {
-    double value = otherwise;
-    if (argc > index && !absl::SimpleAtod(argv[index], &value)) Must(absl::InvalidArgumentError(argv[index]));
-    return value;
-  };
+  const auto number = [&](int index, double otherwise) { return NumberAt(argc, argv, index, otherwise); };
   const std::string path = WriteModel(false);
   const LaneCosts free = Profile(Load(path, 0), 1).costs;
   const double gbps = number(1, 1) * free.kv_bytes / free.recompute_s * 8 / 1e9;

@@ -61,11 +61,16 @@ inline LaneProfile Profile(const BenchModel& of, int64_t batch) {  // without a 
 // A batch that loops decode by turns from the same position on; where it is in host memory, there is X, too.
 class Batch {
  public:
-  Batch(const BenchModel& of, MemoryKind tier, int64_t batch, int64_t length, int64_t steps)
+  // `rows`: of each sequence in a step.
+  Batch(const BenchModel& of, MemoryKind tier, int64_t batch, int64_t length, int64_t steps, int64_t rows = 1)
       : length_(length),
-        batch_(Must(DecodeBatch::Create(
-            *of.device, *of.model,
-            {.tier = tier, .batch = batch, .tokens = length, .room = steps, .with_x = tier == MemoryKind::kHost}))) {}
+        batch_(Must(DecodeBatch::Create(*of.device, *of.model,
+                                        {.tier = tier,
+                                         .batch = batch,
+                                         .tokens = length,
+                                         .room = steps * rows,
+                                         .rows = rows,
+                                         .with_x = tier == MemoryKind::kHost}))) {}
 
   KvStore& store() { return batch_->store(); }
   Stream& stream() { return batch_->stream(); }

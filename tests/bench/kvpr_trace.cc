@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "tests/bench/kvpr_picture.h"
 #include "tests/bench/kvpr_setup.h"
 #include "tests/bench/must.h"
 #include "worker/decode/kvpr/host_profile.h"
@@ -40,18 +40,10 @@ constexpr Row kRows[] = {{StepLane::kLink, "link", "#4c78a8"},
                          {StepLane::kStore, "write back", "#72b7b2"}};
 
 std::string Draw(const KvprStep& step, int64_t layers) {
-  std::vector<StepTimes::Span> spans;
-  absl::Time begin = absl::InfiniteFuture(), end = absl::InfinitePast();
-  for (const StepTimes::Span& span : step.times->spans()) {
-    if (span.layer >= layers) continue;
-    // What is copied ahead of the step is drawn where the step begins.
-    if (span.lane != StepLane::kLink) begin = std::min(begin, span.begin);
-    end = std::max(end, span.end);
-    spans.push_back(span);
-  }
-  const double scale = (kWidth - kLeft - 10) / absl::ToDoubleMilliseconds(end - begin);
+  const StepPicture picture = PictureOf(step.times->spans(), layers);
+  const double shown_ms = absl::ToDoubleMilliseconds(picture.end - picture.begin);
   const auto x = [&](absl::Time time) {
-    return kLeft + scale * std::max(0.0, absl::ToDoubleMilliseconds(time - begin));
+    return kLeft + (kWidth - kLeft - 10) / shown_ms * absl::ToDoubleMilliseconds(time - picture.begin);
   };
   const double height = kTop + kRowHeight * std::size(kRows) + 24;
   std::string svg = absl::StrFormat(
@@ -65,8 +57,8 @@ std::string Draw(const KvprStep& step, int64_t layers) {
   for (size_t row = 0; row < std::size(kRows); ++row) {
     const double y = kTop + kRowHeight * static_cast<double>(row);
     absl::StrAppendFormat(&svg, "<text x=\"8\" y=\"%.0f\">%s</text>\n", y + 16, kRows[row].name);
-    for (const StepTimes::Span& span : spans) {
-      if (span.lane != kRows[row].lane || span.end < begin) continue;
+    for (const StepTimes::Span& span : picture.spans) {
+      if (span.lane != kRows[row].lane) continue;
       absl::StrAppendFormat(&svg,
                             "<rect x=\"%.1f\" y=\"%.0f\" width=\"%.1f\" height=\"%.0f\" fill=\"%s\" "
                             "fill-opacity=\"%.2f\"/>\n",
@@ -77,16 +69,12 @@ std::string Draw(const KvprStep& step, int64_t layers) {
   absl::StrAppendFormat(
       &svg,
       "<text x=\"%.0f\" y=\"%.0f\">0</text><text x=\"%.0f\" y=\"%.0f\" text-anchor=\"end\">%.1f ms</text>\n</svg>\n",
-      kLeft, height - 8, kWidth - 10, height - 8, absl::ToDoubleMilliseconds(end - begin));
+      kLeft, height - 8, kWidth - 10, height - 8, shown_ms);
   return svg;
 }
 
 int Main(int argc, char** argv) {
-  const auto number = [&](int index, double otherwise) {
-    double value = otherwise;
-    if (argc > index && !absl::SimpleAtod(argv[index], &value)) Must(absl::InvalidArgumentError(argv[index]));
-    return value;
-  };
+  const auto number = [&](int index, double otherwise) { return NumberAt(argc, argv, index, otherwise); };
   if (argc < 2) Must(absl::InvalidArgumentError("which file is to be written?"));
   const std::string path = WriteModel(argc > 2 && std::string(argv[2]) == "gqa");
   const LaneCosts free = Profile(Load(path, 0), 1).costs;

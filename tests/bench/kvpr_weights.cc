@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "kernels/base/monotonic.h"
@@ -87,7 +86,7 @@ class Bench {
 
  private:
   KvStore::Sequence Fill(int64_t total) {
-    const LeaseId lease = Must(store_->Reserve(question_.length, total, {}, false));
+    const LeaseId lease = Must(store_->Reserve({.prompt_tokens = question_.length, .total_tokens = total}));
     for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
       auto write = Must(store_->BeginWrite(lease, layer, 0, question_.length, SliceKind::kKv));
       for (const BufferRef& to : write.destination()) std::memset(to.data(), 0, to.size);
@@ -134,13 +133,7 @@ void Compare(const std::string& path, const Question& question) {
 }
 
 int Main(int argc, char** argv) {
-  const auto number = [&](int index, double otherwise) {
-    double value = otherwise;
-    if (argc > index && !absl::SimpleAtod(argv[index], &value)) {
-      Must(absl::InvalidArgumentError(absl::StrCat("not a number: ", argv[index])));
-    }
-    return value;
-  };
+  const auto number = [&](int index, double otherwise) { return NumberAt(argc, argv, index, otherwise); };
   Question question;
   question.batch = std::max(kGroups, static_cast<int64_t>(number(1, 32)) / kGroups * kGroups);
   question.length = static_cast<int64_t>(number(2, 64));

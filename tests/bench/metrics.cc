@@ -50,8 +50,8 @@ BENCHMARK(HistogramObserve)->ThreadRange(1, 2);
 void UntilFirstToken(RouterMetrics& metrics, bool observe) {
   if (observe) {
     metrics.CallBegan();
-    metrics.SetQueueDepth(1);
-    metrics.SetQueueDepth(0);
+    metrics.SetQueue({0, 1, 0, 0, 0}, 0);
+    metrics.SetQueue({}, 0);
     metrics.CountPartitionLookup(PartitionLookup::kEven);
     metrics.CountPromptTokens(512);
     metrics.CountGeneratedTokens(1);

@@ -14,7 +14,8 @@
 #include "scheduler/partition/partition_search.h"
 #include "scheduler/partition/partition_table.h"
 #include "scheduler/placement/chain_plan.h"
-#include "server/router/fleet.h"
+#include "server/router/fleet_queue.h"
+#include "server/task/run_here.h"
 
 namespace runahead {
 namespace {
@@ -120,7 +121,8 @@ void News(benchmark::State& state) {
   std::vector<WorkerSpec> specs;
   for (int i = 0; i < kWorkers; ++i) specs.push_back({"prefill", absl::StrCat("a:", i)});
   for (int i = 0; i < decode; ++i) specs.push_back({"decode", absl::StrCat("b:", i)});
-  Fleet fleet(specs, kWaiting, metrics, RealClock());
+  Fleet fleet(specs, metrics, RealClock());
+  FleetQueue queue(fleet, kWaiting, metrics, RealClock());
   std::shared_ptr<LiveWorker> worker;
   for (int i = kWorkers + decode - 1; i >= 0; --i) {  // the last is a prefill worker
     worker = std::make_shared<LiveWorker>();
@@ -133,8 +135,9 @@ void News(benchmark::State& state) {
   fleet.SetBroken(broken);
   const ChainRequest request{.tokens = 16000, .parts = {}};
   const auto acquire = [&](CancelToken& cancel) {
-    const Fleet::Ticket ticket(fleet);
-    return fleet.Acquire(ticket, request, PartitionTable(), cancel, absl::InfiniteFuture(), std::nullopt).status();
+    const FleetQueue::Ticket ticket(queue);
+    return RunHere(queue.Acquire(ticket, request, PartitionTable(), cancel, absl::InfiniteFuture(), std::nullopt))
+        .status();
   };
   CancelToken cancel;
   for (int i = 0; i < kMaxUnfinishedJobs * kWorkers / kMostUntimedWorkers; ++i) acquire(cancel).IgnoreError();
@@ -145,8 +148,8 @@ void News(benchmark::State& state) {
       }
     });
   }
-  while (fleet.EnterQueue().ok()) {
-    fleet.LeaveQueue();
+  for (auto since = queue.EnterQueue(); since.ok(); since = queue.EnterQueue()) {
+    queue.LeaveQueue(*since);
     std::this_thread::yield();
   }
   constexpr uint64_t kUnknown = ~uint64_t{0};

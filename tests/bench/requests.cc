@@ -17,21 +17,10 @@
 #include "absl/strings/str_split.h"
 #include "client/base/connection.h"
 #include "server/rpc/status.h"
+#include "tests/bench/request_of_ids.h"
 
 namespace runahead {
 namespace {
-
-absl::StatusOr<v1::GenerateRequest> Request(const std::string& prompt, int32_t new_tokens) {
-  v1::GenerateRequest request;
-  for (const auto id : absl::StrSplit(prompt, ',')) {
-    int32_t number = 0;
-    if (!absl::SimpleAtoi(id, &number)) return absl::InvalidArgumentError(absl::StrCat("not an id: ", id));
-    request.mutable_token_ids()->add_ids(number);
-  }
-  request.mutable_stop()->set_max_tokens(new_tokens);
-  request.mutable_stop()->set_ignore_eos(true);
-  return request;
-}
 
 // The request's timing, in JSON.
 absl::StatusOr<std::string> Ask(v1::Inference::StubInterface& stub, const v1::GenerateRequest& request) {
@@ -57,7 +46,7 @@ absl::StatusOr<std::string> AskAll(v1::Inference::StubInterface& stub, const std
   }
   std::vector<v1::GenerateRequest> requests;
   for (size_t i = 1; i < words.size(); ++i) {
-    absl::StatusOr<v1::GenerateRequest> request = Request(words[i], new_tokens);
+    absl::StatusOr<v1::GenerateRequest> request = RequestOfIds(words[i], new_tokens);
     if (!request.ok()) return request.status();
     requests.push_back(*std::move(request));
   }
@@ -76,7 +65,7 @@ absl::StatusOr<std::string> AskAll(v1::Inference::StubInterface& stub, const std
 }
 
 int Run(const std::string& router) {
-  const auto stub = Connect(router);
+  const auto stub = Connect({router});
   if (!stub.ok()) return NotConnected("requests", stub.status());
   for (std::string line; std::getline(std::cin, line);) {
     const absl::StatusOr<std::string> answer = AskAll(**stub, line);

@@ -18,12 +18,13 @@ VOCABULARY = range(100, 49000)  # ordinary tokens of the quick-start model
 class Cluster:
     """`runahead up` with the given arguments. stop() ends it."""
 
-    def __init__(self, model, *arguments):
-        if not os.path.exists(BINARY):
-            sys.exit("build/bin/runahead is not there: run deploy/quickstart first")
+    def __init__(self, model, *arguments, binary=BINARY):
+        if not os.path.exists(binary):
+            sys.exit(f"{os.path.relpath(binary, ROOT)} is not there: run deploy/quickstart first")
+        self.binary = binary
         self.log = tempfile.NamedTemporaryFile(prefix="runahead-bench-", suffix=".log", mode="w+")
         self.process = subprocess.Popen(
-            [BINARY, "up", "--model", model, *map(str, arguments), "--json"],
+            [binary, "up", "--model", model, *map(str, arguments), "--json"],
             stdout=subprocess.PIPE, stderr=self.log, text=True,
         )
         line = self.process.stdout.readline()
@@ -31,18 +32,18 @@ class Cluster:
             self.log.seek(0)
             sys.exit(f"runahead up did not start:\n{self.log.read()}")
         ready = json.loads(line)
-        self.router, self.addresses = ready["router"], ready["metrics"]
+        self.router, self.addresses, self.pids = ready["router"], ready["metrics"], ready["pids"]
         self.requests = None  # the client of together(), once it is needed
-        self.about = f"{version()}, up {' '.join(map(str, arguments))}, computes in {self._dtype()}"
+        self.about = f"{version(binary)}, up {' '.join(map(str, arguments))}, computes in {self._dtype()}"
 
     def _dtype(self):
-        models = subprocess.run([BINARY, "models", "--router", self.router], capture_output=True, text=True).stdout
+        models = subprocess.run([self.binary, "models", "--router", self.router], capture_output=True, text=True).stdout
         return next((d for d in ("int8", "bf16", "f32") if d in models), "an unknown dtype")
 
     def generate(self, ids, new_tokens, *flags):
         """The JSON answer of `runahead generate`."""
         done = subprocess.run(
-            [BINARY, "generate", "--router", self.router, "--token-ids", ",".join(map(str, ids)), "--max-tokens",
+            [self.binary, "generate", "--router", self.router, "--token-ids", ",".join(map(str, ids)), "--max-tokens",
              str(new_tokens), "--temperature", "0", "--ignore-eos", "--json", *map(str, flags)],
             stdout=subprocess.PIPE, text=True,
         )
@@ -94,8 +95,8 @@ def memory_mib(pid):
     return own + sum(map(memory_mib, children))
 
 
-def version():
-    return subprocess.run([BINARY, "--version"], capture_output=True, text=True).stdout.strip()
+def version(binary=BINARY):
+    return subprocess.run([binary, "--version"], capture_output=True, text=True).stdout.strip()
 
 
 def fresh_ids(source, count):

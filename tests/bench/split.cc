@@ -3,6 +3,7 @@
 #include <random>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "benchmark/benchmark.h"
 #include "scheduler/recompute/split_controller.h"
 #include "scheduler/recompute/tier_plan.h"
@@ -52,7 +53,7 @@ void PlanAndObserve(benchmark::State& state) {
   SplitController controller = *SplitController::Create(SplitObjective::kStep, CostsOf(state.range(1) != 0));
   const std::vector<LaneShape> shapes = RaggedBatch(state.range(0));
   for (auto _ : state) {
-    const LanePlan plan = *controller.Plan(shapes);
+    const LanePlan plan = *controller.Plan(shapes, absl::UnixEpoch());
     controller.Observe(plan, {.link_s = plan.times.link_s, .layer_s = plan.times.layer_s});
   }
 }

@@ -95,7 +95,7 @@ class Batch {
 
  private:
   KvStore::Sequence Fill(int64_t prompt, int64_t total) {
-    const LeaseId lease = Must(store_->Reserve(prompt, total));
+    const LeaseId lease = Must(store_->Reserve({.prompt_tokens = prompt, .total_tokens = total}));
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
     std::vector<float> row(4096);

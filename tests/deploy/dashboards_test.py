@@ -3,6 +3,8 @@
 usage: dashboards_test.py RUNAHEAD MAKE_SYNTHETIC_GGUF
 """
 
+import json
+import os
 import pathlib
 import re
 import subprocess
@@ -48,11 +50,22 @@ class LiveTest(unittest.TestCase):
         folder = cls.enterClassContext(tempfile.TemporaryDirectory())
         model = pathlib.Path(folder, "model.gguf")
         subprocess.run([str(part) for part in (MAKE_MODEL, *MODEL, model)], check=True, timeout=live.PATIENCE)
-        cls.cluster = cls.enterClassContext(live.Cluster(folder, RUNAHEAD, "--model", model, *CLUSTER))
+        cls.cluster = cls.enterClassContext(live.Cluster(folder, RUNAHEAD, "--model", model, *CLUSTER,
+                                                         "--api-keys", cls.make_key(folder)))
         cls.prometheus = cls.enterClassContext(live.Prometheus(folder, RULES / "*.yaml", cls.cluster.metrics))
         # Counters must have been seen at 0, else their first rise is none.
         live.until(lambda: cls.scraped(2) == len(cls.cluster.metrics), "every process has been scraped twice")
         cls.load()
+
+    @classmethod
+    def make_key(cls, folder):
+        """The file of a key that all calls of this test bring."""
+        made = json.loads(subprocess.run([RUNAHEAD, "keys", "new", "dashboards", "--json"], stdout=subprocess.PIPE,
+                                         check=True, timeout=live.PATIENCE).stdout)
+        os.environ["RUNAHEAD_API_KEY"] = made.pop("key")
+        path = pathlib.Path(folder, "api-keys.yaml")
+        path.write_text(json.dumps({"keys": [made]}))  # YAML, too
+        return path
 
     @classmethod
     def scraped(cls, times):

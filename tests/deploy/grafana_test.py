@@ -16,7 +16,8 @@ COLUMNS = 24
 UNITS = {"s", "bytes", "Bps", "reqps", "ops", "percentunit", "short", "none"}
 # Panels whose lines are parts of a whole, and only those, are stacked.
 STACKED = {"Mean TTFT by stage", "How parts were found", "Bytes handed off", "Positions by lane", "Requests by code",
-           "Outcomes", "Requests here now", "Edges of the line"}
+           "Outcomes", "Requests here now", "Edges of the line", "Slots", "What requests wait for", "Calls by API key",
+           "Tokens by API key"}
 # By how a metric's name ends: units of its values, and of its rate.
 VALUES = {"_bytes_per_second": {"Bps"}, "_bytes": {"bytes"}, "_seconds": {"s"}, "_ratio": {"percentunit", "none"},
           ":slow_rate5m": {"percentunit"}, ":slow_rate1h": {"percentunit"}, ":share": {"percentunit"},

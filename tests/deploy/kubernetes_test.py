@@ -84,6 +84,17 @@ BROKEN = [
 ]
 
 
+def render_with_tls(overlay):
+    """As the overlay is where its line for TLS is no comment."""
+    deploy = ROOT / "deploy/kubernetes"
+    with tempfile.TemporaryDirectory() as folder:
+        resources, component = (os.path.relpath(deploy / part, os.path.realpath(folder))
+                                for part in (f"overlays/{overlay}", "components/tls"))
+        pathlib.Path(folder, "kustomization.yaml").write_text(
+            yaml.safe_dump({"kind": "Kustomization", "resources": [resources], "components": [component]}))
+        return subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True).stdout
+
+
 def render(overlay):
     folder = ROOT / "deploy/kubernetes/overlays" / overlay
     return subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True).stdout
@@ -169,6 +180,38 @@ class KubernetesTest(unittest.TestCase):
                 for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
                     with self.subTest(name, probe=kind):
                         live.until(lambda: self.serves(manifests.container(name), kind, ready), "it serves", patience=10)
+
+    def test_under_tls_every_process_finds_its_certificates_and_answers_its_probes(self):
+        for overlay in OVERLAYS:
+            manifests = Manifests(render_with_tls(overlay))
+            # Probes ask differently here; how is said below.
+            others = ("Probe asks something else", "readiness is told by")
+            self.assertEqual([p for p in manifests.problems() if not any(other in p for other in others)], [])
+            for name in manifests.pods:
+                container = manifests.container(name)
+                secrets = {v["name"]: v["secret"] for v in manifests.pod(name)["volumes"] if "secret" in v}
+                places = {m["mountPath"]: secrets[m["name"]] for m in container["volumeMounts"] if m["name"] in secrets}
+                said = [a.partition("=") for a in container["args"] if "tls-" in a]
+                flags = ["--cluster-tls-cert", "--cluster-tls-key", "--cluster-tls-ca"]
+                self.assertEqual([flag for flag, _, _ in said],
+                                 flags + (["--tls-cert", "--tls-key"] if name == "router" else []), name)
+                for flag, _, file in said:
+                    path = pathlib.Path(file)
+                    self.assertEqual(path.name, {"cert": "tls.crt", "key": "tls.key", "ca": "ca.crt"}[flag.split("-")[-1]])
+                    self.assertEqual(places[str(path.parent)]["secretName"],
+                                     "cluster-tls" if flag.startswith("--cluster") else "router-tls")
+                    self.assertFalse(places[str(path.parent)]["defaultMode"] & 0o007, "a key for everybody is refused")
+                for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+                    self.assertIn("httpGet", container[kind], f"{name}: the kubelet speaks no TLS")
+                self.assertEqual(manifests.of("Service")[name]["spec"]["ports"][0]["appProtocol"], "https")
+                with self.subTest(overlay, pod=name), self.arguments(manifests, name) as (program, arguments):
+                    self.assertIn("tls_key: cannot read /etc/runahead/", config_check.complaint(program, arguments),
+                                  "all it does not find here is the secret")
+
+    def test_an_overlay_says_how_it_gets_tls(self):
+        for overlay in OVERLAYS:
+            text = (ROOT / "deploy/kubernetes/overlays" / overlay / "kustomization.yaml").read_text()
+            self.assertIn("\n# components: [../../components/tls]\n", text)
 
     def test_images_are_targets_of_the_dockerfile(self):
         dockerfile = (ROOT / "Dockerfile").read_text()

@@ -152,7 +152,8 @@ class Manifests:
                     yield f"{name}: {container['name']} asks for no CPU or memory, or for more than its limit"
 
     def devices(self):
-        """What runs the CUDA image computes on a GPU, has one, and shares memory with its neighbours; others do not."""
+        """What runs the CUDA image computes on a GPU and has one; in a chain it shares memory with its neighbours. Others
+        do not."""
         for name in WORKERS:
             container, pod = self.container(name), self.pod(name)
             gpu = container["image"].endswith(":cuda")
@@ -165,7 +166,7 @@ class Manifests:
                 yield f"{name}: it may not run where GPUs are, or need not"
             shared = [m["name"] for m in container["volumeMounts"] if m["mountPath"] == "/dev/shm"]
             volumes = [v["emptyDir"].get("medium") for v in pod["volumes"] if v["name"] in shared]
-            if volumes != (["Memory"] if gpu else []):
+            if volumes != (["Memory"] if gpu and name == "prefill" else []):
                 yield f"{name}: /dev/shm is of {volumes}"
             if not gpu and container["resources"]["requests"] != container["resources"]["limits"]:
                 yield f"{name}: no cores of its own: it asks for something else than its limit"
@@ -270,7 +271,7 @@ class Manifests:
         def namespaces(label, value):
             return str({"namespaceSelector": {"matchLabels": {label: value}}})
         needed = {("router", w, "worker") for w in WORKERS}
-        needed |= {(source, w, port) for source in WORKERS for w in WORKERS for port in ("link", "worker")}
+        needed |= {(source, w, "link") for source in WORKERS for w in WORKERS}
         needed |= {(source, "router", "grpc") for source in ("anybody here", namespaces("runahead-client", "true"))}
         needed |= {(namespaces("kubernetes.io/metadata.name", "monitoring"), name, "metrics") for name in self.pods}
         if self.container("prefill")["image"].endswith(":cuda"):

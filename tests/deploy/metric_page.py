@@ -35,8 +35,10 @@ def families():
         for part in cells[2].split("; "):
             said, _, values = part.partition(": ")
             labels.update({label: set(_quoted(values)) for label in _quoted(said)})
-        # `stage` and `prompt_class` are listed once for all; of other labels the first table says in words what they are.
-        labels.update({label: shared[label] for label in labels.keys() & {"stage", "prompt_class"}})
+        # `stage` and `prompt_class` are listed once for all, unless the line lists others; of other labels the first table
+        # says in words what they are.
+        listed_once = {label for label in labels.keys() & {"stage", "prompt_class"} if not labels[label]}
+        labels.update({label: shared[label] for label in listed_once})
         found.setdefault(section, {})[first] = (cells[1].split(" ")[0], labels)
     return found
 

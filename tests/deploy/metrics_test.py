@@ -3,6 +3,7 @@
 usage: metrics_test.py RUNAHEAD MAKE_SYNTHETIC_GGUF
 """
 
+import json
 import pathlib
 import re
 import shutil
@@ -18,10 +19,13 @@ import metric_page  # noqa: E402
 MAKE_MODEL = pathlib.Path(sys.argv.pop()).resolve()
 RUNAHEAD = pathlib.Path(sys.argv.pop()).resolve()
 ROLES = {"router": "Router", "prefill-0": "Prefill worker", "prefill-1": "Prefill worker", "decode-0": "Decode worker"}
+KEYS = "Router with API keys"
 # The unit that a name ends in, before what counters end in; or a count of something, or a state.
 UNITS = re.compile(r"_(seconds|bytes|bytes_per_second|ratio|tokens|info)$")
-COUNTS = re.compile(r"_(size|fds|in_flight|depth|paths|edges|workers|ejected|suspected|leases|connections|arriving|budget)$")
+COUNTS = re.compile(r"_(size|fds|in_flight|depth|paths|edges|workers|ejected|suspected|leases|slots|requests|connections|arriving|budget|limit)$")
 ENDS = ("_bucket", "_sum", "_count")
+# Classes of prompts that appear with the first such prompt.
+LONG = {"le16k", "le64k", "more"}
 SERIES = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -49,7 +53,7 @@ class MetricsTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         folder = cls.enterClassContext(tempfile.TemporaryDirectory())
-        model = pathlib.Path(folder, "model.gguf")
+        model = cls.model = pathlib.Path(folder, "model.gguf")
         subprocess.run([MAKE_MODEL, "--context", "2048", model], check=True, timeout=live.PATIENCE)
         cls.cluster = cls.enterClassContext(
             live.Cluster(folder, RUNAHEAD, "--model", model, "--prefill", 2, "--decode", 1, "--dtype", "f32",
@@ -63,7 +67,7 @@ class MetricsTest(unittest.TestCase):
 
     def test_each_role_exposes_what_the_page_lists_for_it_and_nothing_else(self):
         page = metric_page.families()
-        self.assertEqual(set(page), {*ROLES.values(), "Both kinds of workers", "All processes"})
+        self.assertEqual(set(page), {*ROLES.values(), KEYS, "Both kinds of workers", "All processes"})
         for process, section in ROLES.items():
             of_workers = {} if process == "router" else page["Both kinds of workers"]
             promised = {**page[section], **of_workers, **page["All processes"]}
@@ -74,8 +78,28 @@ class MetricsTest(unittest.TestCase):
                     self.assertEqual(kind, promised[name][0])
                     self.assertEqual(labels.keys(), promised[name][1].keys())
                     for label, values in promised[name][1].items():
+                        if label == "prompt_class":
+                            values = values - LONG
                         if values:
                             self.assertEqual(labels[label], values, label)
+
+    def test_a_router_with_api_keys_exposes_theirs_besides(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        made = json.loads(subprocess.run([RUNAHEAD, "keys", "new", "alice", "--json"], stdout=subprocess.PIPE, check=True,
+                                         timeout=live.PATIENCE).stdout)
+        keys = folder / "api-keys.yaml"
+        keys.write_text(f"keys: [{{name: {made['name']}, hash: {made['hash']}}}]")
+        cluster = self.enterContext(live.Cluster(folder, RUNAHEAD, "--model", self.model, "--device", "cpu", "--api-keys",
+                                                 keys))
+        self.assertEqual(cluster.generate(3, "--max-tokens", "3", "--api-key", made["key"]), 0)
+        found, helps = exposed(cluster.page("router"))
+        page = metric_page.families()
+        self.assertEqual(sorted(found), sorted({**page["Router"], **page["All processes"], **page[KEYS]}))
+        for name, (kind, labels) in page[KEYS].items():
+            with self.subTest(name):
+                self.assertRegex(helps[name], r"^[A-Z0-9].{10,}$")
+                self.assertEqual(found[name][0], kind)
+                self.assertEqual(found[name][1], {label: values or {"alice"} for label, values in labels.items()})
 
     def test_every_metric_says_what_it_is_and_in_which_unit(self):
         for process in ROLES:

@@ -3,6 +3,7 @@
 usage: cpp_test.py RUNAHEAD MAKE_SYNTHETIC_GGUF
 """
 
+import json
 import os
 import pathlib
 import re
@@ -45,6 +46,21 @@ class CppTest(fixture.ClusterTest):
         done = self.generate("Once upon a time", 0.5, fixture.LONG)
         self.assertEqual(done.returncode, 1)
         self.assertIn("failed with code 4", done.stderr)  # DEADLINE_EXCEEDED
+
+    def test_brings_the_api_key_of_the_environment(self):
+        made = json.loads(subprocess.run([self.runahead, "keys", "new", "alice", "--json"], stdout=subprocess.PIPE,
+                                         timeout=live.PATIENCE, check=True).stdout)
+        folder = self.folder / "keyed"
+        folder.mkdir()
+        keys = folder / "api-keys.yaml"
+        keys.write_text(f"keys: [{{name: {made['name']}, hash: {made['hash']}}}]")
+        cluster = self.enterContext(live.Cluster(folder, self.runahead, "--model", self.model, "--threads", "1",
+                                                 "--api-keys", keys))
+        for key, code in ((made["key"], 0), ("guessed", 1)):
+            done = subprocess.run([self.build / "generate", cluster.router, "Hello"], capture_output=True, text=True,
+                                  timeout=live.PATIENCE, check=False, env={**os.environ, "RUNAHEAD_API_KEY": key})
+            self.assertEqual(done.returncode, code, done.stderr)
+        self.assertIn("failed with code 16", done.stderr)  # UNAUTHENTICATED
 
     def test_the_documented_command_runs(self):
         for command in page.commands(f"{BUILD}/generate"):

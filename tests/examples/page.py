@@ -11,7 +11,8 @@ ROUTER = "127.0.0.1:7000"  # what the page calls the router
 
 def blocks(language=""):
     """The code blocks of that language; without one, what is typed into a shell."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    return [code for name, code in found if name == language]
 
 
 def commands(*beginnings):

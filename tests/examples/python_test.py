@@ -13,6 +13,8 @@ import re
 import shutil
 import subprocess
 import sys
+import time
+import types
 
 sys.dont_write_bytecode = True
 import fixture  # noqa: E402, beside this file
@@ -142,7 +144,7 @@ class RetryTest(StubsTest):
     """A router that runs one request at a time, and lets one wait."""
 
     def serve(self, name, *command):
-        """Where the process listens: {"address", "metrics"}."""
+        """The process, and where it listens: {"address", "metrics"}."""
         ready, write = os.pipe()
         process = self.enterContext(live.Process(self.folder, name, [self.runahead.parent / command[0], *command[1:],
                                                                      "--model", self.model, "--ready-fd", write],
@@ -153,14 +155,17 @@ class RetryTest(StubsTest):
         if not text:
             process.process.wait(live.PATIENCE)
             process.check()
-        return json.loads(text)
+        return process.process, json.loads(text)
 
-    def setUp(self):
-        worker = self.serve("worker", "runahead-worker", "--role", "both", "--threads", "1", "--dtype", "f32")
-        self.router = self.serve("router", "runahead-router", "--queue-size", "1", "--max-streams", "1",
-                                 f"--workers=role=both,address={worker['address']}")
+    def start_router(self, *arguments):
+        self.running, self.router = self.serve("router", "runahead-router", "--queue-size", "1", "--max-streams", "1",
+                                               f"--workers=role=both,address={self.worker['address']}", *arguments)
         health = [self.runahead, "health", "--address", self.router["address"]]
         live.until(lambda: subprocess.run(health, capture_output=True, check=False).returncode == 0, "the router serves")
+
+    def setUp(self):
+        _, self.worker = self.serve("worker", "runahead-worker", "--role", "both", "--threads", "1", "--dtype", "f32")
+        self.start_router()
         self.pb = importlib.import_module("runahead.v1.inference_pb2")
         services = importlib.import_module("runahead.v1.inference_pb2_grpc")
         self.retry = importlib.import_module("retry")
@@ -202,6 +207,51 @@ class RetryTest(StubsTest):
         self.assertEqual(slept, [named])
         self.assertIn(f"asking again in {named:g} s", said.getvalue())
         self.assertEqual(ids, self.answer("--prompt", "Hello", max_tokens=16)["token_ids"])
+
+    def test_goes_on_behind_what_came_when_the_router_dies(self):
+        stop = self.pb.StopConditions(max_tokens=1500, ignore_eos=True)
+        request = self.pb.GenerateRequest(prompt="Hello", stop=stop, sampling=self.pb.SamplingParams(temperature=0.8))
+        asked, seeds = [], []
+
+        def generate(again):  # the first answer breaks off behind its tenth token
+            asked.append(len(again.output_ids))
+            came = 0
+            for response in self.stub.Generate(again):
+                if response.HasField("started"):
+                    seeds.append(response.started.seed)
+                came += len(response.tokens.ids)
+                yield response
+                if len(seeds) == 1 and came >= 10:
+                    self.running.kill()
+
+        def sleep(seconds):
+            if len(asked) == 1:
+                self.start_router("--listen", self.router["address"])
+            time.sleep(seconds)
+
+        with contextlib.redirect_stdout(io.StringIO()):
+            ids = self.retry.generate(types.SimpleNamespace(Generate=generate), request, tries=20, sleep=sleep)
+        self.assertGreater(asked[-1], 9)
+        self.assertEqual(seeds, [seeds[0]] * 2)
+        request.sampling.seed = seeds[0]
+        self.assertEqual(ids, [token for response in self.stub.Generate(request) for token in response.tokens.ids])
+
+    def test_every_example_brings_the_api_key_of_the_environment(self):
+        made = json.loads(subprocess.run([self.runahead, "keys", "new", "alice", "--json"], stdout=subprocess.PIPE,
+                                         timeout=live.PATIENCE, check=True).stdout)
+        keys = self.folder / "api-keys.yaml"
+        keys.write_text(f"keys: [{{name: {made['name']}, hash: {made['hash']}}}]")
+        self.running.kill()
+        self.running.wait(live.PATIENCE)
+        self.start_router("--api-keys", keys)
+        for name in ("cancel", "chat", "deadline", "retry", "stream", "token_ids"):
+            command = ["python3", f"examples/python/{name}.py", self.router["address"], "Hello"]
+            with self.subTest(name):
+                self.assertIn("token ids: [", self.shell(subprocess.list2cmdline(command), RUNAHEAD_API_KEY=made["key"]))
+                refused = subprocess.run(command, cwd=self.folder, env=self.environment, text=True, capture_output=True,
+                                         timeout=live.PATIENCE, check=False)
+                self.assertNotEqual(refused.returncode, 0)
+                self.assertIn("UNAUTHENTICATED", refused.stderr)
 
     def test_gives_up_where_asking_again_is_of_no_use(self):
         request = self.pb.GenerateRequest(prompt="Hello", stop=self.pb.StopConditions(max_tokens=-1))

@@ -150,6 +150,9 @@ def conversations():
         [user("Both."), calls(as_text, call("clock", "{}", "123456789")), result("clear", tool_call_id="abcdefghi"), result("12:00", tool_call_id="123456789"), assistant("Noon.")],
     ):
         yield {"messages": messages, "tools": tools}
+    # Not as json.dumps writes it, and with what a template could mistake for its own.
+    for text in ('{"city":"Zürich","when" : [ "\\u00fc", 1.50 ]}', '{"a": "</s>", "b": "{\\"c\\": 1}"}'):
+        yield {"messages": [user("Weather?"), calls(call("get_weather", text, "abcdefghi")), result("clear", name="get_weather", tool_call_id="abcdefghi")], "tools": tools}
     begun = [
         [user("Hello"), assistant("The capital of France is")],
         [user("Hello"), assistant("The capital of France is ")],
@@ -190,17 +193,55 @@ def question(conversation):
     return {**asked, **{key: conversation[key] for key in TURN if key in conversation}}
 
 
-def opened(message):
-    """With the arguments of its calls as objects, as transformers wants them, where they are JSON as text."""
-    def open_one(one):
-        arguments = one["function"]["arguments"]
-        return {**one, "function": {**one["function"], "arguments": json.loads(arguments) if isinstance(arguments, str) else arguments}}
+class ArgumentsText(str):
+    """Arguments as text; `opened` has what a template did that wants the object in them. As our own law has it: templates
+    that ask what arguments are, take them apart, or make JSON of them."""
+    opened = []
 
-    return {**message, "tool_calls": [open_one(one) for one in message["tool_calls"]]} if "tool_calls" in message else message
+    def __iter__(self):
+        self.opened.append("goes over them")
+        return super().__iter__()
+
+    def __getitem__(self, key):
+        if isinstance(key, str):
+            self.opened.append("takes a member")
+        return super().__getitem__(key)
+
+
+def watched(known, name):
+    """The filter or test, which says when arguments as text come to it."""
+    def has(value):
+        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        return isinstance(value, ArgumentsText) or any(has(part) for part in parts)
+
+    def run(value, *args, **named):
+        if has(value):
+            ArgumentsText.opened.append(name)
+        return known(value, *args, **named)
+
+    return run
+
+
+def with_arguments(message, change):
+    def changed(one):
+        return {**one, "function": {**one["function"], "arguments": change(one["function"]["arguments"])}}
+
+    return {**message, "tool_calls": [changed(one) for one in message["tool_calls"]]} if "tool_calls" in message else message
+
+
+def as_object(arguments):
+    return json.loads(arguments) if isinstance(arguments, str) else arguments
+
+
+def as_text(arguments):
+    return ArgumentsText(arguments if isinstance(arguments, str) else dumps(arguments))
 
 
 def reference(source):
-    """A function that renders a conversation as transformers' apply_chat_template: (text, None), or (None, its error)."""
+    """A function that renders a conversation as transformers' apply_chat_template: (text, None), or (None, its error).
+
+    transformers has one rendering of arguments as text, and another of the object in them. Here a template gets them as
+    they came, but the object where it would open a text (ArgumentsText), and the other of the two where it fails."""
     import tokenizers
     from transformers import PreTrainedTokenizerFast
     from transformers.utils.chat_template_utils import _compile_jinja_template
@@ -208,18 +249,33 @@ def reference(source):
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=tokenizers.Tokenizer(tokenizers.models.BPE()), bos_token=BOS, eos_token=EOS)
     now = datetime.datetime.fromtimestamp(NOW, datetime.timezone.utc)
-    _compile_jinja_template(source).environment.globals["strftime_now"] = now.strftime  # the compiled one is kept
+    environment = _compile_jinja_template(source).environment  # the compiled one is kept
+    environment.globals["strftime_now"] = now.strftime
+    for known, names in ((environment.tests, ("string", "mapping")), (environment.filters, ("tojson", "items", "dictsort"))):
+        known.update({name: watched(known[name], name) for name in names})
 
-    def render(conversation):
+    def rendered(conversation, arguments):
         given = {key: conversation[key] for key in TURN if key in conversation} | conversation.get("variables", {})
         # Our default; theirs is always false.
         given.setdefault("add_generation_prompt", not given.get("continue_final_message", False))
         try:
             text = tokenizer.apply_chat_template(
-                [opened(message) for message in conversation["messages"]], tools=conversation.get("tools"),
+                [with_arguments(message, arguments) for message in conversation["messages"]], tools=conversation.get("tools"),
                 chat_template=source, tokenize=False, **given)
             return text, None
         except Exception as error:  # what a template may raise is anything
             return None, f"{type(error).__name__}: {error}"
+
+    def render(conversation):
+        came = [call["function"]["arguments"] for m in conversation["messages"] for call in m.get("tool_calls", ())]
+        if not any(isinstance(arguments, str) for arguments in came):
+            answer = rendered(conversation, as_object)
+            return answer if answer[0] is not None or not came else rendered(conversation, as_text)
+        ArgumentsText.opened.clear()
+        answer = rendered(conversation, lambda a: as_text(a) if isinstance(a, str) else a)
+        if answer[0] is not None and not ArgumentsText.opened:
+            return answer
+        opened = rendered(conversation, as_object)
+        return opened if opened[0] is not None or answer[0] is None else answer
 
     return render

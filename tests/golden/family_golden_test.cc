@@ -51,9 +51,9 @@ void ExpectDecoded(const LoadedModel& loaded, const WholeRun& run, const GoldenP
   const auto engine = DecodeEngine::Create(*loaded.device, loaded.model, **store, {});
   ASSERT_TRUE(engine.ok()) << engine.status();
   DecodeSequence sequence;
-  sequence.lease = *(*store)->Reserve(tokens, tokens + most);
+  sequence.lease = *(*store)->Reserve({.prompt_tokens = tokens, .total_tokens = tokens + most});
   sequence.prompt_ids = prompt.ids;
-  sequence.first_token = run.token.id;
+  sequence.output_ids = {run.token.id};
   sequence.max_tokens = most;
   for (size_t layer = 0; layer < run.kv.size(); ++layer) {
     auto write = (*store)->BeginWrite(sequence.lease, static_cast<int64_t>(layer), run.begins[layer], tokens);

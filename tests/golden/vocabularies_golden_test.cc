@@ -169,6 +169,13 @@ TEST_P(VocabulariesGolden, FromTokenizerJson) {
   ExpectGolden(ModelOfTokenizerJson(golden_["tokenizer"].dump()));
 }
 
+// transformers loads such files and puts blanks between the tokens; ours is what it makes with the decoder.
+TEST_P(VocabulariesGolden, FromTokenizerJsonWithoutADecoder) {
+  json tokenizer = golden_["tokenizer"];
+  tokenizer["decoder"] = nullptr;
+  ExpectGolden(ModelOfTokenizerJson(tokenizer.dump()));
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, VocabulariesGolden,
                          testing::Values("gpt2", "opt", "llama3", "qwen2", "smollm", "falcon", "llama2", "mistral",
                                          "phi3", "gemma", "unigram", "unigram_unknown"),

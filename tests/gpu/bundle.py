@@ -5,7 +5,6 @@ import json
 import lzma
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 
@@ -24,19 +23,6 @@ def digest(path):
 def counts_as_source(path):
     """Whether a file of the checkout decides what a run does: pages do not."""
     return not path.startswith("docs/") and not path.endswith(".md")
-
-
-def commit_of(root):
-    """The commit that the checkout `root` stands at; "" where git does not say, as in a copy without its folder."""
-    try:
-        asked = subprocess.run(["git", "-C", root, "rev-parse", "--show-toplevel", "HEAD"], stdout=subprocess.PIPE,
-                               stderr=subprocess.DEVNULL, text=True, check=False)
-    except OSError:
-        return ""
-    said = asked.stdout.split("\n")
-    # A copy may lie inside a checkout of something else.
-    inside = asked.returncode == 0 and os.path.realpath(said[0]) == os.path.realpath(root)
-    return said[1] if inside else ""
 
 
 def load_manifest(folder):
@@ -70,10 +56,8 @@ def some(paths):
 
 def why_another_checkout(manifest, root):
     """Why a run here would not be of what the bundle was made from; "" where it would."""
-    here, commit = commit_of(root), manifest["commit"]
+    commit = manifest["commit"]
     anew = f"make the bundle anew, or run it in a checkout of {commit[:12]}"
-    if here and here != commit:
-        return f"the bundle is of commit {commit[:12]}, this checkout of {here[:12]}: {anew}"
     differ = [path for path, expected in manifest["sources"].items()
               if not os.path.isfile(os.path.join(root, path)) or digest(os.path.join(root, path)) != expected]
     if differ:

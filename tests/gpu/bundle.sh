@@ -15,7 +15,7 @@ usage: tests/gpu/bundle.sh [--out FOLDER]
 Builds the CUDA plugin, the tests that need a GPU and the GPU's benchmark, and copies them into FOLDER ($bundle)
 with the libraries that they need, but for CUDA's own and the C library: packed, at most $limit_mib MiB. tests/gpu/run.sh
 runs it on a machine with a GPU and a C library that is not older (which glibc that is comes at the end), in a checkout
-of the same commit with the same changes, pages apart; it refuses any other.
+with the same files, pages apart; it refuses any other.
 
 The quick-start model, which some golden tests want, is too large to go with it: --model-part N puts its part N, of
 $part_mib MiB, into FOLDER instead (of RUNAHEAD_TEST_MODEL, or of deploy/model's). tests/gpu/run.sh keeps each part that it

@@ -50,9 +50,10 @@ def files_of(folder):
 def entry(test, build):
     """One of ctest's, with its command as a path in the bundle."""
     properties = {one["name"]: one["value"] for one in test["properties"]}
+    environment = (one.split("=", 1) for one in properties.get("ENVIRONMENT", []))
     return {"name": test["name"], "command": [os.path.relpath(test["command"][0], build), *test["command"][1:]],
             "timeout_s": properties["TIMEOUT"], "labels": properties["LABELS"],
-            "environment": dict(one.split("=", 1) for one in properties.get("ENVIRONMENT", []))}
+            "environment": {name: value for name, value in environment if name != "TEST_TMPDIR"}}  # a folder of this build's
 
 
 def compiler_of(build):

@@ -8,7 +8,7 @@ Exit codes (figures do not count in any):
   0   all tests passed
   1   a test failed: it did not pass, timed out, skipped itself, or lost the GPU
   2   nothing was run: there is no bundle or no step of that name, or the bundle is refused: it needs a newer glibc, is
-      of another commit than this checkout (other files; pages apart), or is damaged
+      of other files than this checkout has (pages apart), or is damaged
   3   what was run passed, and something was not run, which is listed: for want of the model, of compute-sanitizer, of
       time
   77  there is no GPU

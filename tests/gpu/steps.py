@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 SUITES_OF_BOTH = ("prefill", "attention", "decode", "gemm")  # measured in PyTorch, too
@@ -132,13 +133,18 @@ def bench_steps(bundle, manifest, root, seconds):
 
 
 def run_step(step, timeout_s, root, environment):
-    """Runs it in a process group of its own, all of which ends with it. Fills in what came of it."""
+    """Runs it in a process group of its own, all of which ends with it, with a folder for its files. Fills in what came
+    of it."""
+    with tempfile.TemporaryDirectory(prefix="runahead-gpu-") as files:
+        run_process(step, timeout_s, root, {**environment, **step.environment, "TEST_TMPDIR": files + "/"})
+
+
+def run_process(step, timeout_s, root, environment):
     begin = time.monotonic()
-    merged = {**environment, **step.environment}
     try:
         # Lines of figures must not be torn by messages.
         errors = subprocess.STDOUT if step.is_test else subprocess.PIPE
-        process = subprocess.Popen(step.full_command, cwd=root, env=merged, stdin=subprocess.DEVNULL,
+        process = subprocess.Popen(step.full_command, cwd=root, env=environment, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=errors, start_new_session=True)
     except OSError as error:
         step.result, step.note = "failed", str(error)

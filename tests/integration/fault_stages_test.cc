@@ -1,14 +1,18 @@
-// Every process killed at every stage of a request: before the first token it is planned anew, and gives what it gives
-// undisturbed; later the client learns whose death it was, and what came before is right. Nothing is held, and the
-// service comes back. stop_stages_test stops them there, cut_stages_test cuts their connections.
+// Every process killed at every stage of a request: it outlives all but the router, and gives what it gives
+// undisturbed. Nothing is held, and the service comes back. stop_stages_test stops them there, cut_stages_test cuts
+// their connections.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "tests/integration/faults_fixture.h"
 
 namespace runahead {
 namespace {
+
+using ::testing::HasSubstr;
 
 class FaultStagesTest : public FaultsTest {
  protected:
@@ -18,9 +22,7 @@ class FaultStagesTest : public FaultsTest {
     kill(pid, SIGKILL);
     EXPECT_TRUE(Eventually([&] { return kill(pid, 0) != 0; }));
   }
-  // Who a client's status names: the router cannot tell of its own death.
-  static std::string Named(const std::string& victim) { return victim == "router" ? "" : victim; }
-  // Of a request that had no token yet: it outlives all but the router.
+  // It outlives all but the router, which cannot tell of its own death.
   static void ExpectOutlived(const Answer& answer, const std::vector<int32_t>& undisturbed, const std::string& victim) {
     victim == "router" ? ExpectFailed(answer, undisturbed, "") : ExpectUnharmed(answer, undisturbed);
   }
@@ -54,6 +56,28 @@ TEST_F(FaultStagesTest, BeforeTheFirstToken) {
   }
 }
 
+// What may be the cause of both is not tried a third time.
+TEST_F(FaultStagesTest, PresentAtTwoDeaths) {
+  v1::GenerateRequest request = LongPrompt();
+  request.set_request_id("poison");
+  const auto received = [&] { return cluster_.Sum("prefill-1", "runahead_link_bytes_total{direction=\"receive\""); };
+  const auto running = BeginLongPrompt(request);
+  Kill("prefill-0");
+  ASSERT_TRUE(Eventually([&] { return cluster_.Sum("router", "runahead_failovers_total") == 1; }));
+  const double at = received();
+  ASSERT_TRUE(Eventually([&] { return received() > at; })) << "it is computed for the second time";
+  Kill("prefill-0");
+  const std::string told = "when prefill-0 and prefill-0 died: it is not tried again";
+  EXPECT_EQ(running->answer().status.error_code(), grpc::StatusCode::INTERNAL);
+  EXPECT_THAT(running->answer().status.error_message(), HasSubstr(told));
+  EXPECT_TRUE(running->answer().ids.empty());
+  const auto logged = [&] {
+    return absl::StrContains(cluster_.Log(), absl::StrCat("request poison was being computed ", told));
+  };
+  EXPECT_TRUE(Eventually(logged));
+  ExpectServiceAgain();
+}
+
 TEST_F(FaultStagesTest, BetweenTheFirstTokenAndTheEndOfTheHandoff) {
   const std::vector<int32_t> undisturbed = cluster_.GenerateEventually(RequestFor(Stage::kHandoff)).ids;
   for (const std::string victim : kAll) {
@@ -61,9 +85,8 @@ TEST_F(FaultStagesTest, BetweenTheFirstTokenAndTheEndOfTheHandoff) {
     const pid_t decode = cluster_.pid("decode-0");
     const Staged staged = BeginAt(Stage::kHandoff);
     Kill(victim);
-    ExpectFailed(staged.running->answer(), undisturbed, Named(victim));
-    EXPECT_EQ(staged.running->answer().ids.size(), 1u);
     if (victim != "decode-0") kill(decode, SIGCONT);
+    ExpectOutlived(staged.running->answer(), undisturbed, victim);
     ExpectServiceAgain();
   }
 }
@@ -74,7 +97,8 @@ TEST_F(FaultStagesTest, InDecode) {
     SCOPED_TRACE(victim);
     const Staged staged = BeginAt(Stage::kDecode);
     Kill(victim);
-    ExpectFailed(staged.running->answer(), undisturbed, Named(victim));
+    ExpectOutlived(staged.running->answer(), undisturbed, victim);
+    EXPECT_EQ(staged.running->answer().finished.failovers(), victim == "router" ? 0 : 1);
     ExpectServiceAgain();
   }
   // What prefill workers had to do with it is done.

@@ -33,6 +33,16 @@ std::vector<std::string> Arguments(std::vector<std::string> workers) {
 
 }  // namespace
 
+std::string WriteQuantisedModel(const std::string& name) {
+  SyntheticModel model{.layers = 4};
+  model.hidden = 256;
+  model.heads = 8;
+  model.head_dim = 32;
+  model.ffn = 512;
+  model.SetWeightType(WeightType::kQ4_1);
+  return WriteSynthetic(model, name);
+}
+
 std::unique_ptr<v1::Inference::Stub> OwnStub(const std::string& router) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // no connection is shared
@@ -65,7 +75,7 @@ Load::Load(const LocalCluster& cluster, std::vector<Request> requests)
 }
 
 Load::~Load() {
-  if (!threads_.empty()) Stop([](const Answer&) { return true; });
+  if (!threads_.empty()) Stop();
 }
 
 void Load::Run(size_t client) {
@@ -92,7 +102,7 @@ void Load::AwaitRound() {
   while (!all()) changed_.Wait(mu_);
 }
 
-int Load::Stop(const std::function<bool(const Answer&)>& may_fail) {
+void Load::Stop() {
   {
     MutexLock lock(mu_);
     stopping_ = true;
@@ -100,35 +110,13 @@ int Load::Stop(const std::function<bool(const Answer&)>& may_fail) {
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
   MutexLock lock(mu_);
-  int failed = 0;
   for (size_t client = 0; client < answers_.size(); ++client) {
-    const std::vector<int32_t>& undisturbed = requests_[client].ids;
     for (const Answer& answer : answers_[client]) {
-      const std::string what =
-          absl::StrCat("on ", absl::StrJoin(answer.started.plan().workers(), ", "), "; ",
-                       answer.started.plan().decode_worker(), " : ", answer.status.error_message());
-      if (answer.status.ok()) {
-        EXPECT_EQ(answer.ids, undisturbed) << what;
-        continue;
-      }
-      ++failed;
-      EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::UNAVAILABLE) << what;
-      EXPECT_TRUE(may_fail(answer)) << what;
-      EXPECT_THAT(undisturbed, ::testing::Truly([&](const std::vector<int32_t>& whole) {
-                    return answer.ids.size() <= whole.size() &&
-                           std::equal(answer.ids.begin(), answer.ids.end(), whole.begin());
-                  }))
-          << what;
+      SCOPED_TRACE(absl::StrCat("on ", absl::StrJoin(answer.started.plan().workers(), ", "), "; ",
+                                answer.started.plan().decode_worker()));
+      FaultsCluster::ExpectUnharmed(answer, requests_[client].ids);
     }
   }
-  return failed;
-}
-
-bool Concerns(const Answer& answer, const std::string& worker) {
-  const v1::Plan& plan = answer.started.plan();
-  return plan.decode_worker() == worker ||
-         std::find(plan.workers().begin(), plan.workers().end(), worker) != plan.workers().end() ||
-         absl::StrContains(answer.status.error_message(), worker);
 }
 
 void StopProcess(pid_t pid) {

@@ -19,6 +19,9 @@
 
 namespace runahead {
 
+// Writes a small model whose weights are quantised, so that `auto` takes int8 on CPUs that have it. Its path.
+std::string WriteQuantisedModel(const std::string& name);
+
 // A client with a connection of its own.
 std::unique_ptr<v1::Inference::Stub> OwnStub(const std::string& router);
 
@@ -56,9 +59,8 @@ class Load {
 
   // Waits until each client has had another answer of a request that it began after this call.
   void AwaitRound();
-  // Ends the clients after their requests. Every answer must be the undisturbed one, to the last token; but one that
-  // `may_fail` may end with UNAVAILABLE, after some of these tokens. Returns how many did.
-  int Stop(const std::function<bool(const Answer&)>& may_fail);
+  // Ends the clients after their requests. Every answer must be the undisturbed one, to the last token.
+  void Stop();
 
  private:
   void Run(size_t client);
@@ -71,9 +73,6 @@ class Load {
   bool stopping_ RUNAHEAD_GUARDED_BY(mu_) = false;
   std::vector<std::thread> threads_;
 };
-
-// Whether the answer's request had to do with the worker, or says that it is the worker's failure.
-bool Concerns(const Answer& answer, const std::string& worker);
 
 // SIGSTOP, and no thread of the process runs any more when this returns: on a busy machine that takes a while.
 void StopProcess(pid_t pid);

@@ -1,5 +1,5 @@
-// Processes that hang or are told to stop, and clients that go, in the middle of a request: it is planned anew, or ends
-// in a clear status, everything is freed, and the service answers as soon as the worker is back. fault_stages_test
+// Processes that hang or are told to stop, and clients that go, in the middle of a request: it goes on, or ends in a
+// clear status, everything is freed, and the service answers as soon as the worker is back. fault_stages_test
 // kills at every stage, stop_stages_test stops there.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -39,12 +39,7 @@ TEST_F(FaultsTest, AHungDecodeWorkerHoldsNoMemoryOfPrefill) {
     EXPECT_TRUE(Eventually([&] { return cluster_.Metric(worker, "runahead_prefill_buffer_bytes") == 0; })) << worker;
   }
   kill(cluster_.pid("decode-0"), SIGCONT);
-  // Its first token may have come before the hang was noticed.
-  if (running->answer().status.ok()) {
-    ExpectUnharmed(running->answer(), undisturbed);
-  } else {
-    ExpectFailed(running->answer(), undisturbed, "decode-0");
-  }
+  ExpectUnharmed(running->answer(), undisturbed);
   ExpectServiceAgain();
 }
 

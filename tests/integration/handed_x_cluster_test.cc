@@ -72,23 +72,32 @@ TEST_F(HandedXClusterTest, XTravelsInsteadOfTheKvThatDecodeRecomputesAndTheToken
   }
 }
 
-// Over so slow a link nearly all is recomputed.
+// Over so slow a link nearly all is recomputed, once steps have shown that this is faster: until then all KV travels,
+// or the first step would have to recompute at whatever cost. Copies wait for the link, not for cores, and take so much
+// longer than all else that other work on the machine hides nothing.
 TEST_F(HandedXClusterTest, HowMuchTheDecodeWorkerChoosesByItself) {
-  constexpr int kPrompt = 1300, kShort = 900;
-  LocalCluster copies(model_, Arguments("off", "0.5")), chooses(model_, Arguments("auto", "0.5"));
+  constexpr int kPrompt = 1300, kShort = 900, kMostAsked = 12;
+  LocalCluster copies(model_, Arguments("off", "0.1")), chooses(model_, Arguments("auto", "0.1"));
   EXPECT_EQ(Ask(chooses, kShort), Ask(copies, kShort));
   EXPECT_EQ(HandedOff(chooses, "x"), XBytes(kShort));
   EXPECT_EQ(HandedOff(chooses, "kv"), KvBytes(kShort)) << "a short prompt's KV travels";
-  const double before = InLane(chooses, "recomputed");
-  EXPECT_EQ(Ask(chooses, kPrompt), Ask(copies, kPrompt));
-  EXPECT_EQ(HandedOff(chooses, "x"), XBytes(kShort + kPrompt));
-  const int64_t kv_bytes = HandedOff(chooses, "kv") - KvBytes(kShort);
-  const int64_t kv_from = kPrompt - kv_bytes / KvBytes(1);
-  EXPECT_EQ(kv_bytes % KvBytes(1), 0);
-  EXPECT_GT(kv_from, 0);
-  EXPECT_EQ(kv_from % kTile, 0);
-  EXPECT_LE(kv_from, kPrompt * 3 / 4);
-  EXPECT_GE(InLane(chooses, "recomputed") - before, kv_from) << "later a window may have some of it";
+  const std::vector<int32_t> copied = Ask(copies, kPrompt);
+  int64_t kv_from = 0, asked = 0;
+  while (kv_from == 0 && asked < kMostAsked) {
+    const double before = InLane(chooses, "recomputed");
+    const int64_t kv_before = HandedOff(chooses, "kv"), x_before = HandedOff(chooses, "x");
+    EXPECT_EQ(Ask(chooses, kPrompt), copied);
+    ++asked;
+    const int64_t kv_bytes = HandedOff(chooses, "kv") - kv_before;
+    EXPECT_EQ(kv_bytes % KvBytes(1), 0);
+    kv_from = kPrompt - kv_bytes / KvBytes(1);
+    if (kv_from == 0) continue;
+    EXPECT_EQ(HandedOff(chooses, "x") - x_before, XBytes(kPrompt));
+    EXPECT_EQ(kv_from % kTile, 0);
+    EXPECT_LE(kv_from, kPrompt * 3 / 4);
+    EXPECT_GE(InLane(chooses, "recomputed") - before, kv_from) << "later a window may have some of it";
+  }
+  EXPECT_GT(kv_from, 0) << "no split ran for long";
 }
 
 }  // namespace

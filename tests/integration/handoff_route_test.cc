@@ -1,52 +1,61 @@
-// Hand-off over links and over gRPC, between real processes: what arrives is the same.
+// Hand-off between real processes: over links, and where the decode worker computes a part of the prompt itself.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include "tests/integration/local_cluster.h"
+#include "absl/strings/str_cat.h"
+#include "tests/integration/faults_fixture.h"
+#include "tests/integration/serving_process.h"
 #include "tests/testing/model_fixture.h"
 
 namespace runahead {
 namespace {
 
 using ::testing::ContainsRegex;
-using ::testing::Not;
+using testing::ServingProcess;
 
 class HandoffRouteTest : public ::testing::Test {
  protected:
-  HandoffRouteTest()
-      : links_(model_, {"--prefill", "2", "--dtype", "f32"}),
-        grpc_(model_, {"--prefill", "2", "--dtype", "f32", "--handoff", "grpc"}) {}
-
   const std::string model_ = WriteSynthetic(SyntheticModel(), "handoff_route");
-  LocalCluster links_, grpc_;
+  LocalCluster links_{model_, {"--prefill", "2", "--dtype", "f32", "--threads", "1"}};
 };
 
-TEST_F(HandoffRouteTest, BothBringTheSameKv) {
+// The same chain, whose decode worker takes all slices over links, or its own by a copy.
+TEST_F(HandoffRouteTest, LinksBringTheKvThatACopyDoes) {
+  const auto both = [this](const std::string& name) {
+    return ServingProcess({RUNAHEAD_WORKER, "--role", "both", "--name", name, "--threads", "1", "--dtype", "f32",
+                           "--kv-memory", "64MiB", "--model", model_});
+  };
+  const ServingProcess first = both("both-0"), second = both("both-1");
+  const ServingProcess router({RUNAHEAD_ROUTER, "--model", model_,
+                               absl::StrCat("--workers=role=both,address=", first.address),
+                               absl::StrCat("--workers=role=both,address=", second.address)});
+  ASSERT_FALSE(router.address.empty()) << router.process.err();
   const v1::GenerateRequest request = RequestOf(SyntheticIds(900, 1), 20);
   const Answer by_links = links_.Generate(request);
-  const Answer by_grpc = grpc_.Generate(request);
   ASSERT_TRUE(by_links.status.ok()) << by_links.status.error_message();
-  ASSERT_TRUE(by_grpc.status.ok()) << by_grpc.status.error_message();
-  EXPECT_EQ(by_grpc.started.plan().workers_size(), 2);
-  EXPECT_EQ(by_grpc.ids.size(), 20u);
-  EXPECT_EQ(by_grpc.ids, by_links.ids);
-  constexpr char kLinked[] = "decode-0 \\[link\\] connected";
-  EXPECT_THAT(links_.Log(), ContainsRegex(kLinked));
-  EXPECT_THAT(grpc_.Log(), Not(ContainsRegex(kLinked)));
+  EXPECT_EQ(by_links.started.plan().workers_size(), 2);
+  EXPECT_EQ(by_links.ids.size(), 20u);
+  const auto stub = OwnStub(router.address);
+  Answer by_copy;
+  EXPECT_TRUE(Eventually([&] {
+    by_copy = GenerateOver(*stub, request);
+    return by_copy.status.ok() && by_copy.started.plan().workers_size() == 2;
+  })) << by_copy.status.error_message();
+  EXPECT_EQ(by_copy.ids, by_links.ids);
+  EXPECT_THAT(links_.Log(), ContainsRegex("decode-0 \\[link\\] connected"));
   links_.ExpectAllFree();
-  grpc_.ExpectAllFree();
 }
 
-TEST_F(HandoffRouteTest, ADecodeWorkerThatComesBackIsReachedOverGrpcAgain) {
+TEST_F(HandoffRouteTest, ADecodeWorkerThatComesBackIsReachedAgain) {
   const v1::GenerateRequest request = RequestOf(SyntheticIds(300, 2), 10);
-  const Answer before = grpc_.Generate(request);
+  const Answer before = links_.Generate(request);
   ASSERT_TRUE(before.status.ok()) << before.status.error_message();
-  kill(grpc_.pid("decode-0"), SIGKILL);
-  const Answer after = grpc_.GenerateEventually(request);
+  kill(links_.pid("decode-0"), SIGKILL);
+  const Answer after = links_.GenerateEventually(request);
   EXPECT_TRUE(after.status.ok()) << after.status.error_message();
   EXPECT_EQ(after.ids, before.ids);
-  grpc_.ExpectAllFree();
+  links_.ExpectAllFree();
 }
 
 }  // namespace

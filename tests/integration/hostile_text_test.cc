@@ -8,34 +8,19 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "tests/integration/local_cluster.h"
+#include "tests/integration/serving_process.h"
 #include "tests/testing/model_fixture.h"
 
 namespace runahead {
 namespace {
 
+using testing::StatusBytes;
+
 constexpr int kAtOnce = 8;
 constexpr size_t kTextBytes = (size_t{16} << 20) - 1024;  // leaves room for the rest of the message
 constexpr int64_t kMostBytes = int64_t{300} << 20;
-
-// A line of /proc/PID/status, in bytes.
-int64_t StatusBytes(pid_t pid, const std::string& name) {
-  std::ifstream in(absl::StrCat("/proc/", pid, "/status"));
-  for (std::string line; std::getline(in, line);) {
-    int64_t kib = 0;
-    absl::string_view value = line;
-    if (absl::ConsumePrefix(&value, name + ":") && absl::ConsumeSuffix(&value, " kB") &&
-        absl::SimpleAtoi(value, &kib)) {
-      return kib << 10;
-    }
-  }
-  ADD_FAILURE() << "no " << name << " of process " << pid;
-  return 0;
-}
 
 class HostileTextTest : public ::testing::Test {
  protected:

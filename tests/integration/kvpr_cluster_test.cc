@@ -65,16 +65,19 @@ TEST_F(KvprClusterTest, EveryLaneHasItsPartAndTheTokensAreGolden) {
 }
 
 // The link is so slow that whatever keeps KV from it is faster: recomputation in the first step, in which nothing is
-// resident, and from then on the host lane, unless this machine is so busy that its threads wake up too late.
+// resident, and from then on the host lane, unless this machine is so busy that its threads wake up too late. The first
+// answer's first steps measure what is faster, so that the second one's know.
 TEST_F(KvprClusterTest, ChosenByItselfNotAllIsCopiedAndTheTokensAreGoldenToo) {
   LocalCluster cluster(model_, OverALink("0.4", {}));
-  const Answer answer = Ask(cluster);
-  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
-  EXPECT_EQ(answer.ids, golden_.greedy);
+  for (int i = 0; i < 2; ++i) {
+    const Answer answer = Ask(cluster);
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    EXPECT_EQ(answer.ids, golden_.greedy);
+  }
   EXPECT_GT(InLane(cluster, "recomputed"), 0);
   // All but the last step have been reported at the latest when the sequence has left.
   cluster.ExpectAllFree();
-  const auto steps = static_cast<double>(golden_.greedy.size() - 1);
+  const auto steps = static_cast<double>(2 * (golden_.greedy.size() - 1));
   for (const char* series :
        {"kvpr_split_tokens", "kvpr_recompute_seconds", "kvpr_transfer_seconds", "kvpr_overlap_ratio"}) {
     const std::string name = absl::StrCat("runahead_", series);

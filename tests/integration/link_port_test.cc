@@ -20,17 +20,15 @@ namespace {
 using ::testing::HasSubstr;
 using testing::ServingProcess;
 
-class LinkPortTest : public ::testing::TestWithParam<std::string> {
+class LinkPortTest : public ::testing::Test {
  protected:
-  std::unique_ptr<ServingProcess> Worker(int link_port) {
-    return std::make_unique<ServingProcess>(
-        std::vector<std::string>{RUNAHEAD_WORKER, "--role", "prefill", "--threads", "1", "--model", model_,
-                                 "--link-transport", GetParam(), absl::StrCat("--link-port=", link_port)});
+  std::unique_ptr<ServingProcess> Worker(int link_port, const std::string& role = "prefill") {
+    return std::make_unique<ServingProcess>(std::vector<std::string>{
+        RUNAHEAD_WORKER, "--role", role, "--threads", "1", "--model", model_, absl::StrCat("--link-port=", link_port)});
   }
 
   const std::string model_ = WriteSynthetic(SyntheticModel(), "link_port");
 };
-INSTANTIATE_TEST_SUITE_P(Transports, LinkPortTest, ::testing::Values("tcp", "ucx"));
 
 std::optional<v1::Capabilities> Ask(v1::Worker::Stub& worker) {
   grpc::ClientContext context;
@@ -54,7 +52,7 @@ void ServeAnEpoch(v1::Worker::Stub& worker, const v1::Capabilities& now) {
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
-TEST_P(LinkPortTest, IsTheSameInEveryEpochAndRefusedWhereItIsTaken) {
+TEST_F(LinkPortTest, IsTheSameInEveryEpochAndRefusedWhereItIsTaken) {
   const auto any = Worker(0);
   ASSERT_FALSE(any->address.empty()) << any->process.err();
   const auto stub_of = [](const ServingProcess& process) {
@@ -62,9 +60,11 @@ TEST_P(LinkPortTest, IsTheSameInEveryEpochAndRefusedWhereItIsTaken) {
   };
   const std::string taken = Ask(*stub_of(*any))->link_address();
   const int port = std::stoi(taken.substr(taken.rfind(':') + 1));
-  const auto second = Worker(port);
-  EXPECT_EQ(second->process.Wait(), 1);
-  EXPECT_THAT(second->process.err(), HasSubstr(absl::StrCat("link_port: cannot listen on ", taken)));
+  for (const char* role : {"prefill", "decode", "both"}) {
+    const auto second = Worker(port, role);
+    EXPECT_EQ(second->process.Wait(), 1) << role << second->process.err();
+    EXPECT_THAT(second->process.err(), HasSubstr(absl::StrCat("link_port: cannot listen on ", taken)));
+  }
 
   any->process.Signal(SIGTERM);
   EXPECT_EQ(any->process.Wait(), 0);

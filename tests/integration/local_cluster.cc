@@ -57,7 +57,8 @@ std::string NameOf(pid_t pid) {
 }  // namespace
 
 LocalCluster::LocalCluster(const std::string& model, const std::vector<std::string>& arguments,
-                           const std::vector<std::string>& environment) {
+                           const std::vector<std::string>& environment,
+                           const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   static std::atomic<int> number = 0;  // clusters may begin in threads
   log_ = absl::StrCat(::testing::TempDir(), "/cluster-", getpid(), "-", number++, ".log");
   const std::string command = absl::StrCat("exec '", RUNAHEAD_BINARY, "' up --json --model '", model, "' ",
@@ -67,7 +68,7 @@ LocalCluster::LocalCluster(const std::string& model, const std::vector<std::stri
   const nlohmann::json ready = nlohmann::json::parse(up_->out());
   router_ = ready.at("router");
   for (const auto& [name, address] : ready.at("metrics").items()) metrics_.emplace_back(name, address);
-  stub_ = v1::Inference::NewStub(grpc::CreateChannel(router_, grpc::InsecureChannelCredentials()));
+  stub_ = v1::Inference::NewStub(grpc::CreateChannel(router_, credentials));
   grpc::ClientContext context;
   v1::ListModelsResponse models;
   RUNAHEAD_CHECK(stub_->ListModels(&context, {}, &models).ok() && models.models_size() == 1);
@@ -184,7 +185,8 @@ Answer GenerateOver(v1::Inference::Stub& stub, const v1::GenerateRequest& reques
       answer.text += response.finished().text();
     }
     if (!response.has_tokens()) continue;
-    EXPECT_EQ(response.tokens().index(), static_cast<int>(answer.ids.size()));  // none lost, none repeated
+    const int have = request.output_ids_size() + static_cast<int>(answer.ids.size());
+    EXPECT_EQ(response.tokens().index(), have);  // none lost, none repeated
     answer.ids.insert(answer.ids.end(), response.tokens().ids().begin(), response.tokens().ids().end());
     answer.logprobs.insert(answer.logprobs.end(), response.tokens().logprobs().begin(),
                            response.tokens().logprobs().end());

@@ -28,9 +28,10 @@ struct Answer {
 class LocalCluster {
  public:
   // `arguments` follow "runahead up"; logs go to a file that is shown when the test fails. `environment` is that of all
-  // processes besides ours, as "NAME=value".
+  // processes besides ours, as "NAME=value". `credentials`: of our channel to the router.
   LocalCluster(const std::string& model, const std::vector<std::string>& arguments,
-               const std::vector<std::string>& environment = {});
+               const std::vector<std::string>& environment = {},
+               const std::shared_ptr<grpc::ChannelCredentials>& credentials = grpc::InsecureChannelCredentials());
   ~LocalCluster();
 
   v1::Inference::Stub& stub() { return *stub_; }
@@ -57,7 +58,7 @@ class LocalCluster {
   // Decode holds no lease and prefill no memory any more, long before a lease would expire by itself.
   void ExpectAllFree();
 
-  static constexpr absl::Duration kPatience = absl::Seconds(60);
+  static constexpr absl::Duration kPatience = absl::Minutes(2);
 
  private:
   std::string Metrics(const std::string& process) const;

@@ -10,8 +10,12 @@
 #include "absl/strings/strip.h"
 #include "gtest/gtest.h"
 #include "server/base/connection_metrics.h"
+#include "server/base/tls_metrics.h"
+#include "server/router/key_metrics.h"
 #include "server/router/request_memory_metrics.h"
 #include "server/router/router_metrics.h"
+#include "server/rpc/open_door_metrics.h"
+#include "server/rpc/transport_metrics.h"
 #include "worker/metrics/decode_metrics.h"
 #include "worker/metrics/link_metrics.h"
 #include "worker/metrics/prefill_metrics.h"
@@ -102,7 +106,13 @@ TEST(Documentation, ListsWhatIsCountedItsTypeAndLabelsAndNothingElse) {
   MetricRegistry registry("cpu");
   ConnectionMetrics grpc(registry, "grpc"), http(registry, "metrics");
   RouterMetrics router(registry, "m");
-  RequestMemoryMetrics memory(registry, 1, 1);
+  router.SetSlots("decode-0", {});  // a worker has joined
+  RequestMemoryMetrics memory(registry, {});
+  KeyMetrics(registry).For("alice");  // has called
+  CountPortLimits(registry, {}, 0);
+  ShowFixedLimit(registry, "unproved_links", 0);
+  OpenDoorMetrics open(registry);
+  TlsMetrics port_tls(registry, "tls"), cluster_tls(registry, "cluster_tls");
   PrefillMetrics prefill(registry);
   LinkMetrics link(registry, "p");
   DecodeMetrics decode(registry);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,25 @@ TEST_F(SharedWeightsClusterTest, OneWorkerPacksForAllAndTokensAreTheSame) {
   kill(killed, SIGKILL);
   ASSERT_TRUE(Eventually([&] { return Count(shares, "packed by another") == 3; }));
   EXPECT_EQ(Ask(shares), ids);
+}
+
+// Was: the others went on with wrong weights. The first worker that comes anew finds it.
+TEST_F(SharedWeightsClusterTest, WorkersWhoseWeightsAreDamagedEndAndAreStartedAnew) {
+  LocalCluster cluster(model_, {"--dtype", "int8", "--prefill", "2"});
+  const std::vector<int32_t> ids = Ask(cluster);
+  const std::string log = cluster.Log(), before = "with the workers of this host by ";
+  const size_t begin = log.find(before) + before.size();
+  std::fstream file(log.substr(begin, log.find(',', begin) - begin), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(512 << 10);  // the first block
+  file << "damaged";
+  ASSERT_TRUE(file.flush().good());
+  const auto former = cluster.pids();
+  kill(former.at("decode-0"), SIGKILL);
+  for (const char* name : {"prefill-0", "prefill-1"}) {
+    EXPECT_TRUE(Eventually([&] { return cluster.pid(name) != former.at(name); })) << name;
+  }
+  EXPECT_THAT(cluster.Log(), HasSubstr("is damaged: "));
+  EXPECT_EQ(Ask(cluster), ids);
 }
 
 TEST_F(SharedWeightsClusterTest, WhatIsNotInEightBitsIsEachWorkersOwn) {

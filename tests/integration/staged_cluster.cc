@@ -2,7 +2,6 @@
 
 #include <signal.h>
 
-#include <algorithm>
 #include <thread>
 
 namespace runahead {
@@ -33,8 +32,8 @@ const char* NameOf(Stage stage) {
 StagedCluster::StagedCluster(Stage stage) : stage_(stage) {
   // Over the whole line first: from here on every connection is there.
   EXPECT_TRUE(cluster_.GenerateEventually(ShortPrompt(2)).status.ok());
-  in_decode_ = {LongAnswer(), {"router", "decode-0"}, {}, {}};
-  one_token_ = {OneToken(), {"router", "prefill-0", "prefill-1"}, {}, {}};
+  in_decode_ = {LongAnswer(), {}, {}};
+  one_token_ = {OneToken(), {}, {}};
   for (Other* other : {&in_decode_, &one_token_}) other->undisturbed = cluster_.Generate(other->request).ids;
   undisturbed_ = cluster_.Generate(RequestFor(stage)).ids;
   cluster_.ExpectAllFree();  // BeginAt counts from here
@@ -53,35 +52,17 @@ void StagedCluster::Release() {
   if (staged_.decode_stands_since) kill(pids_.at("decode-0"), SIGCONT);
 }
 
-bool StagedCluster::Needs(const std::string& process) const {
-  return stage_ != Stage::kDecode || process == "decode-0" || process == "router";
-}
-
 void StagedCluster::ExpectUnharmed() {
   FaultsCluster::ExpectUnharmed(answer(), undisturbed_);
 }
 
-void StagedCluster::ExpectFailed(const std::string& worker) {
-  FaultsCluster::ExpectFailed(answer(), undisturbed_, worker);
+void StagedCluster::ExpectFailed() {
+  FaultsCluster::ExpectFailed(answer(), undisturbed_, "");
 }
 
-void StagedCluster::ExpectUnharmedOrFailed() {
-  answer().status.ok() ? ExpectUnharmed() : ExpectFailed("");
-}
-
-void StagedCluster::ExpectOthersUnharmed(const std::vector<std::string>& processes) {
+void StagedCluster::ExpectOthersUnharmed() {
   for (const Other* other : {&in_decode_, &one_token_}) {
-    if (other->running == nullptr) continue;
-    const Answer& answer = other->running->answer();
-    const bool needed_all =
-        !processes.empty() && std::all_of(processes.begin(), processes.end(), [&](const std::string& process) {
-          return std::count(other->needs.begin(), other->needs.end(), process) > 0;
-        });
-    if (needed_all && !answer.status.ok()) {
-      FaultsCluster::ExpectFailed(answer, other->undisturbed, "");
-    } else {
-      FaultsCluster::ExpectUnharmed(answer, other->undisturbed);
-    }
+    if (other->running != nullptr) FaultsCluster::ExpectUnharmed(other->running->answer(), other->undisturbed);
   }
 }
 

@@ -22,21 +22,13 @@ class StagedCluster : public FaultsCluster {
   void Begin(bool others = true);
   // Decode-0 goes on, where it holds the request at the stage.
   void Release();
-  // Whether the stage, or what comes after it, needs the process.
-  bool Needs(const std::string& process) const;
-
-  // Whether the request outlives the loss of a worker: it has no token yet.
-  bool PlannedAnew() const { return stage_ == Stage::kReserve || stage_ == Stage::kPrefill; }
-
   const Answer& answer() { return staged_.running->answer(); }
   // The request gave what it gives alone.
   void ExpectUnharmed();
-  // It failed with UNAVAILABLE; where the message names `worker`, not empty, it also says when to ask again.
-  void ExpectFailed(const std::string& worker);
-  void ExpectUnharmedOrFailed();
-  // The others gave what they give alone; but those that needed all of `processes`, where there are any, may have
-  // failed.
-  void ExpectOthersUnharmed(const std::vector<std::string>& processes = {});
+  // It failed with UNAVAILABLE.
+  void ExpectFailed();
+  // The others gave what they give alone.
+  void ExpectOthersUnharmed();
   // As FaultsCluster's, of the same processes as in the beginning.
   void ExpectServiceAgain();
 
@@ -47,7 +39,6 @@ class StagedCluster : public FaultsCluster {
  private:
   struct Other {
     v1::GenerateRequest request;
-    std::vector<std::string> needs;
     std::vector<int32_t> undisturbed;
     std::unique_ptr<Running> running;
   };

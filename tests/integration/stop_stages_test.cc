@@ -1,5 +1,5 @@
-// Every process stopped at every stage of a request (SIGSTOP), for less and for more than what the others bear: a short
-// stop loses nothing, a long one only what needs the process and has a token already, and nobody ends.
+// Every process stopped at every stage of a request (SIGSTOP), for less and, the router aside, for more than what the
+// others bear: nothing is lost, what needs a worker goes on with others or waits for its return, and nobody ends.
 // fault_stages_test kills at every stage.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -75,25 +75,17 @@ TEST(StopStagesTest, AShortStopLosesNothing) {
   });
 }
 
-TEST(StopStagesTest, AStopOf10SecondsLosesOnlyWhatNeedsTheWorker) {
+TEST(StopStagesTest, AStopOfAWorkerFor10SecondsLosesNothing) {
   ForEachStage([](StagedCluster& staged) {
     for (const std::string victim : kWorkers) {
       SCOPED_TRACE(victim);
       const int before = TimesGivenUp(staged);
       staged.Begin();
       Stop stop(staged, victim);
-      const bool lost = staged.Needs(victim) && !staged.PlannedAnew();
-      if (lost) staged.ExpectFailed(victim);  // while it stands
       stop.EndAfter(absl::Seconds(10));
-      // The first token of what is computed may come before a decode worker's silence is noticed.
-      const bool either = staged.stage_ == Stage::kPrefill && victim == "decode-0";
-      if (either) {
-        staged.ExpectUnharmedOrFailed();
-      } else if (!lost) {
-        staged.ExpectUnharmed();
-      }
+      staged.ExpectUnharmed();
       EXPECT_EQ(TimesGivenUp(staged), before + 1);
-      staged.ExpectOthersUnharmed({victim});
+      staged.ExpectOthersUnharmed();
       staged.ExpectServiceAgain();
     }
   });

@@ -1,6 +1,7 @@
 // Attention on every device: prompts in one op, decode steps by pieces and their merge.
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 #include "kernels/cpu/cpu_device.h"
@@ -43,13 +44,14 @@ class AttentionParity : public OpParity {
     std::vector<KvSequence> sequences;  // that have all their positions
     std::vector<std::vector<float>> kv;
     std::vector<float> q;
+    bool by_pieces = false;  // the layout: sequences may have several queries in a step
     int64_t row() const { return 2 * shape.kv_heads * shape.head_dim; }
     int64_t cols() const { return shape.heads * shape.head_dim; }
     int64_t rows() const { return static_cast<int64_t>(q.size()) / cols(); }
   };
 
   Problem MakeProblem(const AttentionShape& shape, const std::vector<Prompt>& batch) {
-    Problem problem{.shape = shape, .sequences = {}, .kv = {}, .q = {}};
+    Problem problem{.shape = shape, .sequences = {}, .kv = {}, .q = {}, .by_pieces = false};
     for (const auto& [queries, length, dense_length] : batch) {
       problem.sequences.push_back({queries, length, 0, 0, length, dense_length});
       problem.kv.push_back(Rounded(std::max(length, dense_length) * problem.row(), static_cast<uint32_t>(30 + length)));
@@ -63,6 +65,32 @@ class AttentionParity : public OpParity {
     std::vector<Prompt> batch;
     for (const int64_t length : lengths) batch.push_back({1, length});
     return MakeProblem(shape, batch);
+  }
+  // Rows of a decode step, several of a sequence.
+  Problem MakeRows(const AttentionShape& shape, const std::vector<Prompt>& batch) {
+    Problem problem = MakeProblem(shape, batch);
+    problem.by_pieces = true;
+    return problem;
+  }
+  // Query `query` of a sequence by itself, its first row of q at `row`.
+  static Problem Alone(const Problem& problem, size_t sequence, int64_t query, int64_t row) {
+    const KvSequence& of = problem.sequences[sequence];
+    const int64_t length = of.length - of.queries + query + 1, cols = problem.cols();
+    const std::vector<float>& kv = problem.kv[sequence];
+    return {.shape = problem.shape,
+            .sequences = {{.queries = 1, .length = length, .end = length}},
+            .kv = {{kv.begin(), kv.begin() + length * problem.row()}},
+            .q = {problem.q.begin() + (row + query) * cols, problem.q.begin() + (row + query + 1) * cols}};
+  }
+  void ExpectAsEachAlone(const Problem& problem, const std::vector<float>& got) {
+    int64_t row = 0;
+    for (size_t s = 0; s < problem.sequences.size(); row += problem.sequences[s++].queries) {
+      for (int64_t i = 0; i < problem.sequences[s].queries; ++i) {
+        const auto at = got.begin() + (row + i) * problem.cols();
+        ASSERT_EQ(std::vector<float>(at, at + problem.cols()), Step(Alone(problem, s, i, row), 256))
+            << "window " << problem.shape.window << ", sequence " << s << ", query " << i;
+      }
+    }
   }
   std::vector<float> Rounded(int64_t count, uint32_t seed) {
     std::vector<float> values = RandomFloats(count, seed, 2.0f);
@@ -87,6 +115,7 @@ class AttentionParity : public OpParity {
       std::fill_n(kv[i].begin(), hidden * problem.row(), kNan);
     }
     PagedKv paged = PageKv(std::move(sequences), kv, problem.row(), page_tokens);
+    paged.layout.by_pieces = problem.by_pieces;
     const int64_t rows = static_cast<int64_t>(paged.rows.size()) / problem.row();
     const Tensor base = memory.NewTensor(paged.rows, rows, problem.shape.kv_dtype);
     auto table = memory.device().MakeKvTable(memory.stream(), std::move(paged.layout));
@@ -231,6 +260,47 @@ TEST_P(AttentionParity, StepsWithWindowsAndSoftCaps) {
       }
     }
   }
+}
+
+TEST_P(AttentionParity, SeveralQueriesOfASequenceAreBitwiseThoseOfOneEach) {
+  const std::vector<Prompt> batch =
+      TestDeviceIsSlow() ? std::vector<Prompt>{{3, 257}, {1, 40}, {2, 2}, {5, 300}}
+                         : std::vector<Prompt>{{16, 264}, {1, 40}, {2, 2}, {5, 700}, {16, 16}, {20, 512}};
+  for (const auto& [heads, kv_heads, dim] :
+       {std::tuple(4, 4, 64), std::tuple(6, 2, 64), std::tuple(20, 1, 128), std::tuple(3, 3, 48)}) {
+    for (const int64_t window : {0, 2, 257}) {
+      AttentionShape shape = Shape(heads, kv_heads, dim);
+      shape.window = window;
+      shape.soft_cap = window == 2 ? 1.5f : 0.0f;
+      const Problem problem = MakeRows(shape, batch);
+      const std::vector<float> got = Step(problem, 16);
+      ExpectReference(problem, got);
+      ExpectAsEachAlone(problem, got);
+      if (HasFatalFailure()) return;
+      EXPECT_EQ(Step(problem, 256), got);
+    }
+  }
+}
+
+// Where the pieces of some are longer than those of others.
+TEST_P(AttentionParity, QueriesOfASequenceKeepTheirOwnCuts) {
+  if (TestDeviceIsSlow()) GTEST_SKIP() << "long sequences take long here";
+  const Problem problem = MakeRows(Shape(4, 2, 64), {{6, 16'387}, {3, 32'769}});
+  const std::vector<float> got = Step(problem, 256);
+  ExpectAsEachAlone(problem, got);
+}
+
+// Tiers as below; queries lie on both sides of their border.
+TEST_P(AttentionParity, SeveralQueriesOfASequenceMergeWhatLiesInSeveralTables) {
+  const Problem problem = MakeRows(Shape(6, 2, 64), {{5, 514}, {2, 300}, {1, 100}});
+  const std::vector<float> whole = Step(problem, 256);
+  std::vector<KvSequence> old = problem.sequences, newest = old;
+  old[0].end = newest[0].begin = 512;
+  old[1].end = newest[1].begin = 256;
+  old[2].end = 0;
+  const Layer a = NewLayer(problem, old, 256), b = NewLayer(problem, newest, 16);
+  EXPECT_EQ(Step(problem, {a, b}), whole);
+  EXPECT_EQ(Step(problem, {b, a}), whole);
 }
 
 // Other sequences beside it, before it, behind it.

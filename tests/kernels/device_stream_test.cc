@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/monotonic.h"
 #include "tests/kernels/cpu/random_weights.h"
 #include "tests/kernels/repeated_step.h"
 #include "tests/testing/device_tensor.h"
@@ -117,6 +118,47 @@ TEST_F(DeviceStreamTest, WaitsForAnEventOfAStreamThatIsGone) {
   EXPECT_TRUE(device_->Record(*stream_).Wait().ok());
 }
 
+TEST_F(DeviceStreamTest, AMarkHasItsTimeOnceWhatIsBeforeItHasRun) {
+  EventSource source;
+  const absl::Time before = MonotonicNow();
+  const auto first = device_->MarkTime(*stream_);
+  device_->WaitFor(*stream_, source.event());
+  const auto second = device_->MarkTime(*stream_);
+  const Event done = device_->Record(*stream_);
+  EXPECT_FALSE(second->time().has_value());
+  const absl::Time fired = MonotonicNow();
+  source.Fire(absl::OkStatus());
+  ASSERT_TRUE(done.Wait().ok());
+  ASSERT_TRUE(first->time().has_value() && second->time().has_value());
+  // Two clocks may differ by some microseconds; a machine that is busy does not make times earlier.
+  EXPECT_GE(*first->time(), before - absl::Milliseconds(1));
+  EXPECT_GE(*second->time(), fired - absl::Milliseconds(1));
+  EXPECT_GE(*second->time(), *first->time());
+  stream_.reset();
+  EXPECT_TRUE(second->time().has_value()) << "also when the stream is gone";
+}
+
+TEST_F(DeviceStreamTest, CopiesAllPartsInOneCall) {
+  const BufferRef from = Host(3 << 16, 0), there = OnDevice(3 << 16), back = Host(3 << 16);
+  for (size_t i = 0; i < from.size; ++i) from.data()[i] = static_cast<std::byte>(i * 7 + i / 256);
+  const auto part = [](const BufferRef& ref, size_t i, size_t size) { return ref.Slice(i << 16, size); };
+  ASSERT_TRUE(device_
+                  ->CopyAll(*stream_, {{part(from, 2, 1 << 16), part(there, 0, 1 << 16)},
+                                       {part(from, 0, 77), part(there, 1, 77)},
+                                       {part(from, 1, 0), part(there, 2, 0)}})
+                  .ok());
+  ASSERT_TRUE(device_
+                  ->CopyAll(*stream_, {{part(there, 1, 77), part(back, 0, 77)},
+                                       {part(there, 0, 1 << 16), part(back, 2, 1 << 16)}})
+                  .ok());
+  EXPECT_TRUE(device_->CopyAll(*stream_, {}).ok());
+  EXPECT_EQ(device_->CopyAll(*stream_, {{part(from, 0, 8), part(there, 0, 9)}}).code(),
+            absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(device_->Record(*stream_).Wait().ok());
+  EXPECT_EQ(std::memcmp(back.data(), from.data(), 77), 0);
+  EXPECT_EQ(std::memcmp(part(back, 2, 1).data(), part(from, 2, 1).data(), 1 << 16), 0);
+}
+
 TEST_F(DeviceStreamTest, HoldsBuffersUntilTheCopyHasRun) {
   EventSource source;
   device_->WaitFor(*stream_, source.event());
@@ -187,7 +229,9 @@ TEST_F(DeviceStreamTest, OpsHoldWhatTheyTouchUntilTheyHaveRun) {
        [&] { return device_->Activate(*stream_, tensor(kRows, kCols), Activation::kRelu, tensor(kRows, kCols)); }},
       {"GatherRows", [&] { return device_->GatherRows(*stream_, tensor(kRows, kCols), {1}, tensor(1, kCols)); }},
       {"ExchangeRows",
-       [&] { return device_->ExchangeRows(*stream_, tensor(kRows, kCols), {1}, tensor(kRows, kCols)); }},
+       [&] {
+         return device_->ExchangeRows(*stream_, tensor(kRows, kCols), {{1, 0}}, tensor(kRows, kCols));
+       }},
   };
   for (const auto& [name, enqueue] : ops) {
     SCOPED_TRACE(name);

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/checks.h"
 #include "tests/testing/exactness.h"
-#include "worker/handoff/staged_handoff.h"
+#include "tests/testing/host_copies.h"
 
 namespace runahead {
 
@@ -140,12 +140,14 @@ void KeepingTrace::Add(JobId job, int64_t layer, TracePoint point) {
   MutexLock lock(mu_);
   entries_.push_back({job, layer, point});
   changed_.NotifyAll();
-  while (held_ == point) changed_.Wait(mu_);
+  while (held_ == point && held_job_.value_or(job) == job) changed_.Wait(mu_);
 }
 
-void KeepingTrace::HoldAt(TracePoint point) {
+void KeepingTrace::HoldAt(TracePoint point, std::optional<JobId> job) {
   MutexLock lock(mu_);
   held_ = point;
+  held_job_ = job;
+  changed_.NotifyAll();
 }
 
 void KeepingTrace::Release() {
@@ -172,8 +174,6 @@ bool KeepingTrace::Has(JobId job, int64_t layer, TracePoint point) const {
 }
 
 namespace {
-
-constexpr size_t kStagingBytes = 16 << 20;
 
 // Hands on to a sender that is somebody else's.
 class BorrowedHandoff final : public HandoffSender {
@@ -208,8 +208,7 @@ void TestChain::Assemble(const LoadedModel& loaded, std::vector<std::unique_ptr<
   if (slots == 0) slots = std::max(loaded.model->config().layers, kMinLayerSlots);
   const bool staged = !loaded.device->host_reads_device_memory();
   if (staged) {
-    staged_handoff_ =
-        std::make_unique<StagedHandoff>(std::make_unique<BorrowedHandoff>(handoff_), *loaded.device, kStagingBytes);
+    staged_handoff_ = std::make_unique<HostCopies>(std::make_unique<BorrowedHandoff>(handoff_), *loaded.device);
   }
   HandoffSender& handoff = staged ? *staged_handoff_ : handoff_;
   for (auto& factory : edges) {
@@ -226,6 +225,7 @@ void TestChain::Assemble(const LoadedModel& loaded, std::vector<std::unique_ptr<
     if (!staged) std::memset(options.memory->data(), 0xff, options.memory->size());
     options.trace = &member.trace;
     options.on_memory = [&member](int64_t bytes) { member.memory = bytes; };
+    options.on_pass = [&member](int64_t prompts) { member.passes.Add(prompts); };
     auto stage = PrefillStage::Create(options, *loaded.device, loaded.model, handoff, member.news);
     RUNAHEAD_CHECK(stage.ok());
     member.stage = *std::move(stage);
@@ -258,6 +258,8 @@ PrefillJob TestChain::JobOf(JobId id, int first, int part, const std::vector<int
   job.decode = {"decode", 7};
   job.sampling = sampling;
   job.deadline = deadline;
+  job.expected_s = static_cast<double>(job.tokens());
+  job.allowance_s = job.expected_s / kOvertakenShare;
   return job;
 }
 

@@ -87,8 +87,9 @@ class KeepingTrace : public TraceSink {
   // Waits until the entry is there, and returns its index in the order of things.
   size_t Await(JobId job, int64_t layer, TracePoint point);
   bool Has(JobId job, int64_t layer, TracePoint point) const;
-  // Who comes to `point` of any job and layer waits there until Release.
-  void HoldAt(TracePoint point);
+  // Who comes to `point` of `job`, or of any, and of any layer waits there until Release; who is held elsewhere goes
+  // on.
+  void HoldAt(TracePoint point, std::optional<JobId> job = std::nullopt);
   void Release();
 
  private:
@@ -96,6 +97,24 @@ class KeepingTrace : public TraceSink {
   CondVar changed_;
   std::vector<TraceEntry> entries_ RUNAHEAD_GUARDED_BY(mu_);
   std::optional<TracePoint> held_ RUNAHEAD_GUARDED_BY(mu_);
+  std::optional<JobId> held_job_ RUNAHEAD_GUARDED_BY(mu_);  // none: of any
+};
+
+// Of how many prompts each pass of a stage is.
+class KeepingPasses {
+ public:
+  void Add(int64_t prompts) {
+    MutexLock lock(mu_);
+    passes_.push_back(prompts);
+  }
+  std::vector<int64_t> all() const {
+    MutexLock lock(mu_);
+    return passes_;
+  }
+
+ private:
+  mutable Mutex mu_;
+  std::vector<int64_t> passes_ RUNAHEAD_GUARDED_BY(mu_);
 };
 
 struct ChainMember {
@@ -103,6 +122,7 @@ struct ChainMember {
   std::shared_ptr<Edge> predecessor, successor;
   NewsBoard news;
   KeepingTrace trace;
+  KeepingPasses passes;
   std::atomic<int64_t> memory = 0;  // bytes that its jobs hold now
   std::unique_ptr<PrefillStage> stage;
 };
@@ -121,6 +141,7 @@ class TestChain {
   void Start(JobId job, int first, const std::vector<int64_t>& bounds, const std::vector<int32_t>& ids,
              const SamplingOptions& sampling = {}, bool with_lease = true, absl::Time deadline = absl::InfiniteFuture(),
              Schedule schedule = Schedule::kKvr);
+  // Each token of the part is expected to take a second, and a quarter of them may overtake it.
   PrefillJob JobOf(JobId job, int first, int part, const std::vector<int64_t>& bounds, const std::vector<int32_t>& ids,
                    const SamplingOptions& sampling, bool with_lease, absl::Time deadline,
                    Schedule schedule = Schedule::kKvr);

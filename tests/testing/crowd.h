@@ -1,7 +1,10 @@
 // Many connections to one port.
 #pragma once
 
+#include <netinet/in.h>
+
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace runahead::testing {
@@ -23,9 +26,24 @@ class Crowd {
   void Say(const std::string& text) const;
   // How many the other side has not closed.
   int Open() const;
+  // Connects anew in place of each that the other side has closed.
+  void Renew();
 
  private:
+  int Connect() const;
+
+  sockaddr_in to_ = {};
   std::vector<int> sockets_;
+};
+
+// A crowd that stays: a thread of its own renews it, over and over.
+class StandingCrowd {
+ public:
+  StandingCrowd(const std::string& address, int count);
+
+ private:
+  Crowd crowd_;  // the thread's
+  std::jthread thread_;
 };
 
 }  // namespace runahead::testing

@@ -45,12 +45,13 @@ struct OwnedPassMemory {
   ForwardScratch own, shared;
 };
 
-// Enqueues a pass over kv.Layout(), whatever layout `batch` has, with kv.layer(i) as the base of layer i. Logits as
-// LayerPass::Logits gives them.
+// Enqueues a pass over kv.Layout(), whatever layout `batch` has, with kv.layer(i) as the base of layer i: of a prompt's
+// rows where it is not batch-invariant. Logits as LayerPass::Logits gives them.
 template <typename Kv>
 absl::StatusOr<Tensor> EnqueuePass(const Model& model, Device& device, Stream& stream, OwnedPassMemory& memory,
                                    ForwardBatch batch, const Kv& kv) {
   batch.kv = kv.Layout();
+  batch.kv.of_prompts = !batch.batch_invariant && !batch.kv.by_pieces;
   LayerPass pass(model, device, stream, memory.memory(), std::move(batch));
   RUNAHEAD_RETURN_IF_ERROR(pass.Begin());
   for (int64_t layer = 0; layer < model.config().layers; ++layer) {

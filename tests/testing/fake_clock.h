@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -34,6 +35,17 @@ class FakeClock : public Clock {
     std::erase_if(waiters_, [&](const Waiter& w) { return w.id == id; });
   }
 
+  void Set(Alarm& alarm, absl::Time at) override RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    if (now_ >= at) return alarm.Ring();
+    alarms_.push_back(&alarm);
+    waiters_changed_.NotifyAll();
+  }
+  void Unset(Alarm& alarm) override RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    std::erase(alarms_, &alarm);
+  }
+
   // Moves the time on and wakes everything that waits, so that it looks at the new time.
   void Advance(absl::Duration by) RUNAHEAD_EXCLUDES(mu_) {
     std::vector<Waiter> waiters;
@@ -41,6 +53,7 @@ class FakeClock : public Clock {
       MutexLock lock(mu_);
       now_ += by;
       waiters.swap(waiters_);  // AwaitWaiters counts those that have looked at the new time
+      for (Alarm* alarm : std::exchange(alarms_, {})) alarm->Ring();
     }
     for (const Waiter& waiter : waiters) {
       MutexLock lock(*waiter.mu);  // not before it really waits, or the notification would be lost
@@ -48,10 +61,11 @@ class FakeClock : public Clock {
     }
   }
 
-  // Returns when at least `count` threads wait on this clock: what a test calls in place of a sleep before Advance().
+  // Returns when at least `count` threads and alarms wait on this clock: what a test calls in place of a sleep before
+  // Advance().
   void AwaitWaiters(int count) RUNAHEAD_EXCLUDES(mu_) {
     MutexLock lock(mu_);
-    while (static_cast<int>(waiters_.size()) < count) waiters_changed_.Wait(mu_);
+    while (static_cast<int>(waiters_.size() + alarms_.size()) < count) waiters_changed_.Wait(mu_);
   }
 
  private:
@@ -65,6 +79,7 @@ class FakeClock : public Clock {
   CondVar waiters_changed_;
   absl::Time now_ RUNAHEAD_GUARDED_BY(mu_);
   std::vector<Waiter> waiters_ RUNAHEAD_GUARDED_BY(mu_);
+  std::vector<Alarm*> alarms_ RUNAHEAD_GUARDED_BY(mu_);
   uint64_t next_id_ RUNAHEAD_GUARDED_BY(mu_) = 0;
 };
 

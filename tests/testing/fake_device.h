@@ -56,6 +56,11 @@ class FakeDevice : public Device {
     static_cast<ThreadStream&>(stream).Enqueue([source, status] { source.Fire(status); });
     return source.event();
   }
+  std::shared_ptr<const TimeMark> MarkTime(Stream& stream) override {
+    auto mark = std::make_shared<FakeMark>();
+    static_cast<ThreadStream&>(stream).Enqueue([mark] { mark->passed_ns = absl::GetCurrentTimeNanos(); });
+    return mark;
+  }
   void WaitFor(Stream& stream, const Event& event) override {
     static_cast<ThreadStream&>(stream).Enqueue([event] { event.Wait().IgnoreError(); });
   }
@@ -73,6 +78,10 @@ class FakeDevice : public Device {
     if (from.size != to.size) return absl::InvalidArgumentError("Copy: the sizes differ");
     copied_bytes_ += static_cast<int64_t>(from.size);
     Call(stream, [from, to] { std::memmove(to.data(), from.data(), to.size); });
+    return absl::OkStatus();
+  }
+  absl::Status CopyAll(Stream& stream, std::vector<CopyPart> parts) override {
+    for (const CopyPart& part : parts) RUNAHEAD_RETURN_IF_ERROR(Copy(stream, part.from, part.to));
     return absl::OkStatus();
   }
 
@@ -127,7 +136,7 @@ class FakeDevice : public Device {
   absl::Status GatherRows(Stream&, const ConstTensor&, std::vector<int32_t>, const MutTensor&) override {
     return Missing("GatherRows");
   }
-  absl::Status ExchangeRows(Stream&, const ConstTensor&, std::vector<int32_t>, const MutTensor&) override {
+  absl::Status ExchangeRows(Stream&, const ConstTensor&, std::vector<RowMove>, const MutTensor&) override {
     return Missing("ExchangeRows");
   }
   absl::Status QuantizeKv(Stream&, const ConstTensor&, const KvQuant&, const BufferRef&) override {
@@ -146,6 +155,13 @@ class FakeDevice : public Device {
   }
 
  private:
+  struct FakeMark final : public TimeMark {
+    std::optional<absl::Time> time() const override {
+      const int64_t ns = passed_ns;
+      return ns < 0 ? std::nullopt : std::optional(absl::FromUnixNanos(ns));
+    }
+    std::atomic<int64_t> passed_ns{-1};
+  };
   class FakeKvTable final : public KvTable {
    public:
     explicit FakeKvTable(KvLayout layout) : FakeKvTable(layout, static_cast<int64_t>(layout.sequences.size())) {}

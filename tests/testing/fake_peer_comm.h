@@ -14,8 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "kernels/base/mutex.h"
-#include "kernels/base/task_thread.h"
 #include "kernels/cuda/peer_comm.h"
+#include "server/base/task_thread.h"
 
 namespace runahead::testing {
 
@@ -210,7 +210,7 @@ class FakePeerNetwork {
   size_t next_id_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   size_t opened_ RUNAHEAD_GUARDED_BY(mu_) = 0, transfers_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   std::map<std::string, Pair> pairs_ RUNAHEAD_GUARDED_BY(mu_);
-  TaskThread firing_;
+  TaskThread firing_{"firing"};
 };
 
 // What one process has of the network. Outlives its communicators.

@@ -135,14 +135,19 @@ void FakeWorker::EndEpoch() {
   stream_ = nullptr;
   stream_context_ = nullptr;
   router_incarnation_ = 0;
+  orders_ = reports_ = 0;
   capabilities_.set_epoch(capabilities_.epoch() + 1);
   leases_.clear();
+  running_.clear();
   unfinished_.clear();
 }
 
 grpc::Status FakeWorker::Handle(const v1::ControlCommand& command) {
   MutexLock lock(mu_);
+  orders_ = std::max(orders_, command.order());
+  if (command.has_goodbye()) return {grpc::StatusCode::CANCELLED, "the router has gone"};
   if (command.has_hello()) {
+    if (command.hello().resume()) return {grpc::StatusCode::ABORTED, "a fake worker ends its epoch with its stream"};
     if (command.hello().worker_incarnation() != capabilities_.incarnation() ||
         command.hello().worker_epoch() != capabilities_.epoch()) {
       return {grpc::StatusCode::UNAVAILABLE, "another incarnation or epoch"};
@@ -150,6 +155,11 @@ grpc::Status FakeWorker::Handle(const v1::ControlCommand& command) {
     router_incarnation_ = command.hello().router_incarnation();
   } else if (command.has_form_line()) {
     lines_.push_back(command.form_line());
+    if (command.form_line().question() != 0 && behaviour_.answers_of_paths) {
+      v1::ControlReport report;
+      report.mutable_paths()->set_question(command.form_line().question());
+      Write(report);
+    }
   } else if (command.has_start()) {
     Started(command.start());
   } else if (command.has_cancel()) {
@@ -159,17 +169,40 @@ grpc::Status FakeWorker::Handle(const v1::ControlCommand& command) {
     }
   } else if (command.has_release()) {
     leases_.erase(command.release().lease().number());
+  } else if (command.has_move()) {
+    moves_.push_back(command.move());
+    to_move_.insert(command.move().lease().number());
   } else if (command.has_drained()) {
     drained_ = true;
   } else if (command.has_ping()) {
     v1::ControlReport report;
     report.mutable_pong()->set_number(command.ping().number());
+    report.mutable_pong()->set_orders_received(orders_);
     report.mutable_pong()->set_clock_ns(absl::ToUnixNanos(MonotonicNow() + behaviour_.clock_ahead));
     for (const v1::ThreadProgress& told : behaviour_.progress) *report.mutable_pong()->add_progress() = told;
+    if (behaviour_.loads && capabilities_.max_batch() > 0) *report.mutable_pong()->mutable_decode() = Load();
     if (behaviour_.pong) Write(report);
   }
   changed_.NotifyAll();
   return grpc::Status::OK;
+}
+
+v1::DecodeLoad FakeWorker::Load() const {
+  const int64_t block = capabilities_.kv_block_tokens();
+  v1::DecodeLoad load;
+  load.set_slots_used(static_cast<int32_t>(leases_.size()));
+  load.set_slots_free(std::max(0, capabilities_.max_batch() - load.slots_used()));
+  load.set_running(static_cast<int32_t>(running_.size()) - behaviour_.parked);
+  load.set_parked(behaviour_.parked);
+  load.set_leases_grow(behaviour_.grows);
+  for (const auto& [number, tokens] : leases_) load.set_blocks_used(load.blocks_used() + (tokens + block - 1) / block);
+  load.set_blocks_growable(capabilities_.kv_capacity_tokens() / block - load.blocks_used());
+  load.set_step_ns(absl::ToInt64Nanoseconds(behaviour_.step));
+  std::vector<int64_t> left;
+  for (const auto& [number, tokens] : running_) left.push_back(tokens);
+  std::sort(left.begin(), left.end());
+  for (const int64_t tokens : left) load.add_remaining_tokens(static_cast<int32_t>(tokens));
+  return load;
 }
 
 void FakeWorker::Started(const v1::StartJob& start) {
@@ -181,8 +214,10 @@ void FakeWorker::Started(const v1::StartJob& start) {
   if (behaviour_.done) WriteDone(start.job(), absl::OkStatus(), v1::JOB_CAUSE_UNSPECIFIED);
 }
 
-void FakeWorker::Write(const v1::ControlReport& report) {
-  if (stream_ != nullptr) stream_->Write(report);
+void FakeWorker::Write(v1::ControlReport report) {
+  if (stream_ == nullptr) return;
+  if (!report.has_pong()) report.set_number(++reports_);
+  stream_->Write(report);
 }
 
 void FakeWorker::WriteFirstToken(uint64_t job, int32_t id) {
@@ -251,6 +286,7 @@ grpc::Status FakeWorker::Reserve(grpc::ServerContext* context, const v1::Reserve
 grpc::Status FakeWorker::TakeLease(const v1::ReserveRequest& request, v1::ReserveReply& reply) {
   MutexLock lock(mu_);
   ++reservations_;
+  reserve_requests_.push_back(request);
   changed_.NotifyAll();
   if (request.epoch() != capabilities_.epoch()) return {grpc::StatusCode::UNAVAILABLE, "another epoch"};
   if (behaviour_.reserve_error) return *behaviour_.reserve_error;
@@ -260,13 +296,16 @@ grpc::Status FakeWorker::TakeLease(const v1::ReserveRequest& request, v1::Reserv
   }
   int64_t taken = 0;
   for (const auto& [number, tokens] : leases_) taken += tokens;
-  if (request.total_tokens() > capabilities_.kv_capacity_tokens() - taken) {
+  const bool grows = behaviour_.grows && request.has_expected_tokens();
+  const int32_t counted = grows ? request.expected_tokens() : request.total_tokens();
+  if (counted > capabilities_.kv_capacity_tokens() - taken) {
     return {grpc::StatusCode::RESOURCE_EXHAUSTED, "the store is full"};
   }
   reply.mutable_lease()->set_incarnation(capabilities_.incarnation());
   reply.mutable_lease()->set_epoch(capabilities_.epoch());
   reply.mutable_lease()->set_number(next_lease_);
-  leases_[next_lease_++] = request.total_tokens();
+  leases_[next_lease_++] = counted;
+  reply.set_counted_tokens(counted);
   if (behaviour_.takes_x) {
     reply.set_x_tokens(request.max_x_tokens());
     reply.set_kv_from(std::min(behaviour_.kv_from, request.max_x_tokens()));
@@ -291,8 +330,14 @@ grpc::Status FakeWorker::Generate(grpc::ServerContext* context, const v1::Decode
   };
   bool counted = false;
   grpc::Status status;
-  for (int64_t index = 1; index < request.max_tokens();) {
-    while (index > behaviour_.decode_until && !stopping_ && !context->IsCancelled() && !behaviour_.generate_end) {
+  const int64_t prompt = request.has_output_from() ? request.output_from() : request.prompt_ids_size();
+  const int64_t known = request.has_output_from() ? request.prompt_ids_size() - request.output_from() : 1;
+  for (int64_t index = known; index < request.max_tokens();) {
+    const auto may_move = [&]() RUNAHEAD_REQUIRES(mu_) {
+      return to_move_.contains(request.lease().number()) && behaviour_.answers_moves;
+    };
+    while (index > behaviour_.decode_until && !stopping_ && !context->IsCancelled() && !behaviour_.generate_end &&
+           !may_move()) {
       if (!std::exchange(counted, true)) ++decodes_;
       changed_.NotifyAll();
       changed_.WaitFor(mu_, absl::Milliseconds(20));  // the synchronous API tells a cancellation only when asked
@@ -303,24 +348,59 @@ grpc::Status FakeWorker::Generate(grpc::ServerContext* context, const v1::Decode
     }
     if (stopping_ || context->IsCancelled()) status = {grpc::StatusCode::CANCELLED, "stopped"};
     if (!status.ok()) break;
+    if (const auto move = TakeMove(request.lease().number(), prompt, index)) {
+      v1::DecodeReply told;
+      *told.mutable_move() = *move;
+      writer->Write(told);
+      if (!move->has_moved_tokens()) continue;
+      while (!behaviour_.ends_moved && !stopping_ && !context->IsCancelled()) {
+        changed_.WaitFor(mu_, absl::Milliseconds(20));
+      }
+      break;
+    }
     v1::DecodeReply reply;
     bool end = false;
     for (int i = 0; i < behaviour_.tokens_per_reply && index < request.max_tokens() && !end; ++i, ++index) {
       *reply.add_tokens() = Sampled(TokenAt(index));
       end = stops(TokenAt(index));
     }
+    running_[request.lease().number()] = request.max_tokens() - index;
     if (!writer->Write(reply)) status = {grpc::StatusCode::CANCELLED, "the reader is gone"};
     if (end || !status.ok()) break;
   }
   if (!std::exchange(counted, true)) ++decodes_;
+  if (status.ok() && behaviour_.generate_end) status = *behaviour_.generate_end;
   if (status.ok() && !request.traceparent().empty()) {
     v1::DecodeReply last;
     *last.mutable_spans() = behaviour_.spans;
     writer->Write(last);
   }
   leases_.erase(request.lease().number());
+  running_.erase(request.lease().number());
   changed_.NotifyAll();
   return status;
+}
+
+std::optional<v1::MoveEnd> FakeWorker::TakeMove(uint64_t lease, int64_t prompt, int64_t output) {
+  if (!behaviour_.answers_moves || to_move_.erase(lease) == 0) return std::nullopt;
+  v1::MoveEnd end;
+  if (behaviour_.moves) {
+    end.set_moved_tokens(static_cast<int32_t>(prompt + output - 1));
+  } else {
+    end.set_why_not("it does not want to");
+  }
+  end.set_bytes(1000);
+  end.set_took_s(0.5);
+  return end;
+}
+
+std::vector<v1::MoveSequence> FakeWorker::AwaitMoves(size_t count) {
+  std::vector<v1::MoveSequence> moves;
+  Await([&]() RUNAHEAD_REQUIRES(mu_) {
+    moves = moves_;
+    return moves_.size() >= count;
+  });
+  return moves;
 }
 
 void FakeWorker::Release(const v1::LeaseId& lease) {
@@ -343,6 +423,13 @@ void FakeWorker::SendFirstToken(uint64_t job, int32_t id) {
 void FakeWorker::SendPath(const v1::PathState& state) {
   v1::ControlReport report;
   *report.mutable_paths()->add_states() = state;
+  MutexLock lock(mu_);
+  Write(report);
+}
+
+void FakeWorker::AnswerOfPaths(uint64_t question) {
+  v1::ControlReport report;
+  report.mutable_paths()->set_question(question);
   MutexLock lock(mu_);
   Write(report);
 }
@@ -431,6 +518,11 @@ size_t FakeWorker::leases() const {
 size_t FakeWorker::cancels() const {
   MutexLock lock(mu_);
   return cancels_.size();
+}
+
+std::vector<v1::ReserveRequest> FakeWorker::reserve_requests() const {
+  MutexLock lock(mu_);
+  return reserve_requests_;
 }
 
 std::vector<v1::DecodeRequest> FakeWorker::decode_requests() const {

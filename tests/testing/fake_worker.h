@@ -1,5 +1,5 @@
 // A worker as the router sees one: real gRPC on loopback, no model. Prefill answers at once unless told to hold; decode
-// counts up from the first token.
+// counts up from the first token, or from behind the output that there is.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -26,11 +26,16 @@ struct FakeBehaviour {
   bool done = true;          // every member reports its end when it is started
   absl::Status prefill_end;  // not OK: how a member ends when it is started, by its own fault
   bool pong = true;
+  bool answers_of_paths = true;              // at once that nothing has changed, where it is asked how its paths stand
   std::vector<v1::ThreadProgress> progress;  // as pongs say
   absl::Duration clock_ahead;                // of the router's, as pongs say
+  bool loads = true;                         // pongs say what a decode worker has, where it says its max_batch
+  absl::Duration step;                       // what a step takes, as they say
   v1::TraceSpans spans;                      // what a request that is traced gets of every member, and of decode
   bool answers_leases = true;                // false: Reserve and Renew hang until it is true, or the call is cancelled
   bool reserve = true;                       // false: full (RESOURCE_EXHAUSTED), however much it holds
+  bool grows = true;                         // leases count what is expected, where Reserve says so; else all
+  int parked = 0;                            // sequences that wait for memory, as pongs say
   bool takes_x = false;                      // Reserve asks for X of as many tokens as the chain can hand off ..
   int32_t kv_from = 0;                       // .. and for KV from here on
   int64_t decode_until = 1 << 30;            // tokens a Generate streams before it waits to be released or cancelled
@@ -38,8 +43,11 @@ struct FakeBehaviour {
   std::function<int32_t(int64_t index)>
       token;                                 // of the index-th generated token, 0 being the tail's; absent: 100 + index
   int logprobs = 0;                          // alternatives with every token
-  std::optional<grpc::Status> generate_end;  // how Generate ends instead, after decode_until tokens
+  std::optional<grpc::Status> generate_end;  // how Generate ends instead, after decode_until tokens or all
   std::optional<grpc::Status> reserve_error;
+  bool answers_moves = true;      // false: what becomes of a sequence that is to move is not said until it is true
+  bool moves = true;              // such a sequence has moved; false: it goes on here
+  bool ends_moved = true;         // false: the call of one that has moved stays open until it is cancelled
   absl::Duration reserve_takes;   // on its way there and back
   absl::Duration generate_takes;  // before its tokens
 };
@@ -64,6 +72,7 @@ class FakeWorker final {
   void DropStream() RUNAHEAD_EXCLUDES(mu_);
   void SendFirstToken(uint64_t job, int32_t id) RUNAHEAD_EXCLUDES(mu_);
   void SendPath(const v1::PathState& state) RUNAHEAD_EXCLUDES(mu_);
+  void AnswerOfPaths(uint64_t question) RUNAHEAD_EXCLUDES(mu_);
   void SendDraining() RUNAHEAD_EXCLUDES(mu_);
   void SendDone(uint64_t job, const absl::Status& status = absl::OkStatus(), v1::JobCause cause = v1::JOB_CAUSE_OWN)
       RUNAHEAD_EXCLUDES(mu_);
@@ -76,11 +85,14 @@ class FakeWorker final {
   void AwaitDrained() RUNAHEAD_EXCLUDES(mu_);                // until a router has said so
   void AwaitReservations(int count) RUNAHEAD_EXCLUDES(mu_);  // asked for, granted or not
   void AwaitUnanswered(int count) RUNAHEAD_EXCLUDES(mu_);    // Reserve and Renew calls that hung, or do
-  void AwaitLeases(size_t held) RUNAHEAD_EXCLUDES(mu_);      // until exactly so many are held
-  void AwaitDecodes(int count) RUNAHEAD_EXCLUDES(mu_);       // Generate calls that have streamed their decode_until
+  // All MoveSequences in the order of their coming; waits until there are at least `count`.
+  std::vector<v1::MoveSequence> AwaitMoves(size_t count) RUNAHEAD_EXCLUDES(mu_);
+  void AwaitLeases(size_t held) RUNAHEAD_EXCLUDES(mu_);  // until exactly so many are held
+  void AwaitDecodes(int count) RUNAHEAD_EXCLUDES(mu_);   // Generate calls that have streamed their decode_until
   size_t leases() const RUNAHEAD_EXCLUDES(mu_);
   bool drained() const RUNAHEAD_EXCLUDES(mu_);
   size_t cancels() const RUNAHEAD_EXCLUDES(mu_);
+  std::vector<v1::ReserveRequest> reserve_requests() const RUNAHEAD_EXCLUDES(mu_);
   std::vector<v1::DecodeRequest> decode_requests() const RUNAHEAD_EXCLUDES(mu_);
   uint64_t incarnation() const RUNAHEAD_EXCLUDES(mu_);
   uint64_t router_incarnation() const RUNAHEAD_EXCLUDES(mu_);  // 0 without a router
@@ -93,8 +105,9 @@ class FakeWorker final {
   grpc::Status Control(grpc::ServerContext* context, Stream* stream) RUNAHEAD_EXCLUDES(mu_);
   grpc::Status Handle(const v1::ControlCommand& command) RUNAHEAD_EXCLUDES(mu_);
   void EndEpoch() RUNAHEAD_REQUIRES(mu_);
+  v1::DecodeLoad Load() const RUNAHEAD_REQUIRES(mu_);
   void Started(const v1::StartJob& start) RUNAHEAD_REQUIRES(mu_);
-  void Write(const v1::ControlReport& report) RUNAHEAD_REQUIRES(mu_);
+  void Write(v1::ControlReport report) RUNAHEAD_REQUIRES(mu_);
   void WriteFirstToken(uint64_t job, int32_t id) RUNAHEAD_REQUIRES(mu_);
   void WriteDone(uint64_t job, const absl::Status& status, v1::JobCause cause) RUNAHEAD_REQUIRES(mu_);
   v1::SampledToken Sampled(int32_t id) const RUNAHEAD_REQUIRES(mu_);
@@ -105,6 +118,9 @@ class FakeWorker final {
   grpc::Status TakeLease(const v1::ReserveRequest& request, v1::ReserveReply& reply) RUNAHEAD_EXCLUDES(mu_);
   grpc::Status Generate(grpc::ServerContext* context, const v1::DecodeRequest& request,
                         grpc::ServerWriter<v1::DecodeReply>* writer) RUNAHEAD_EXCLUDES(mu_);
+  // Of the sequence with this lease, whose output has `output` tokens behind a prompt of `prompt`: what came of its
+  // move, where it is to move and that may be said.
+  std::optional<v1::MoveEnd> TakeMove(uint64_t lease, int64_t prompt, int64_t output) RUNAHEAD_REQUIRES(mu_);
   void Release(const v1::LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
   template <typename Condition>
   void Await(const Condition& condition) RUNAHEAD_EXCLUDES(mu_);
@@ -116,17 +132,23 @@ class FakeWorker final {
   FakeBehaviour behaviour_ RUNAHEAD_GUARDED_BY(mu_);
   Stream* stream_ RUNAHEAD_GUARDED_BY(mu_) = nullptr;
   grpc::ServerContext* stream_context_ RUNAHEAD_GUARDED_BY(mu_) = nullptr;
+  uint64_t orders_ RUNAHEAD_GUARDED_BY(mu_) = 0;   // received in this epoch
+  uint64_t reports_ RUNAHEAD_GUARDED_BY(mu_) = 0;  // sent in it
   uint64_t router_incarnation_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   std::vector<v1::StartJob> starts_ RUNAHEAD_GUARDED_BY(mu_);
   std::set<uint64_t> unfinished_ RUNAHEAD_GUARDED_BY(mu_);
   std::vector<v1::FormLine> lines_ RUNAHEAD_GUARDED_BY(mu_);
+  std::vector<v1::MoveSequence> moves_ RUNAHEAD_GUARDED_BY(mu_);
+  std::set<uint64_t> to_move_ RUNAHEAD_GUARDED_BY(mu_);  // leases
   std::set<uint64_t> cancels_ RUNAHEAD_GUARDED_BY(mu_);
-  std::map<uint64_t, int64_t> leases_ RUNAHEAD_GUARDED_BY(mu_);  // number -> tokens
+  std::map<uint64_t, int64_t> leases_ RUNAHEAD_GUARDED_BY(mu_);   // number -> tokens that count
+  std::map<uint64_t, int64_t> running_ RUNAHEAD_GUARDED_BY(mu_);  // lease -> tokens that its sequence has left
   uint64_t next_lease_ RUNAHEAD_GUARDED_BY(mu_) = 1;
   bool drained_ RUNAHEAD_GUARDED_BY(mu_) = false;
   int reservations_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   int unanswered_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   int decodes_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+  std::vector<v1::ReserveRequest> reserve_requests_ RUNAHEAD_GUARDED_BY(mu_);
   std::vector<v1::DecodeRequest> decode_requests_ RUNAHEAD_GUARDED_BY(mu_);
   bool stopping_ RUNAHEAD_GUARDED_BY(mu_) = false;
   std::unique_ptr<WorkerService> worker_service_;

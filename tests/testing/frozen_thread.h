@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -17,14 +18,23 @@
 
 namespace runahead::testing {
 
-// The process's thread of this name; nothing where there is none.
-inline std::optional<pid_t> ThreadNamed(pid_t pid, const std::string& name) {
+// The process's threads and their names.
+inline std::map<pid_t, std::string> ThreadsOf(pid_t pid) {
+  std::map<pid_t, std::string> threads;
   std::error_code gone;
   for (const auto& task : std::filesystem::directory_iterator(absl::StrCat("/proc/", pid, "/task"), gone)) {
     std::string comm;
     std::getline(std::ifstream(task.path() / "comm"), comm);
     pid_t tid = 0;
-    if (comm == name && absl::SimpleAtoi(task.path().filename().string(), &tid)) return tid;
+    if (absl::SimpleAtoi(task.path().filename().string(), &tid) && !comm.empty()) threads.emplace(tid, comm);
+  }
+  return threads;
+}
+
+// Its first thread of this name; nothing where there is none.
+inline std::optional<pid_t> ThreadNamed(pid_t pid, const std::string& name) {
+  for (const auto& [tid, comm] : ThreadsOf(pid)) {
+    if (comm == name) return tid;
   }
   return std::nullopt;
 }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/monotonic.h"
+#include "tests/testing/sum_of.h"
 
 namespace runahead {
 namespace {
@@ -26,19 +27,19 @@ struct LoopbackNetwork::Transfer {
   Mutex mu;
   ConstBufferRef bytes RUNAHEAD_GUARDED_BY(mu);
   std::function<void(absl::Status)> sent RUNAHEAD_GUARDED_BY(mu);
-  FrameDone received RUNAHEAD_GUARDED_BY(mu);
+  ReceiveDone received RUNAHEAD_GUARDED_BY(mu);
   BufferRef into RUNAHEAD_GUARDED_BY(mu);
 
   void Complete(const absl::Status& status, bool copy) RUNAHEAD_EXCLUDES(mu) {
     std::function<void(absl::Status)> tell_sender;
-    FrameDone tell_receiver;
+    ReceiveDone tell_receiver;
     WireTime time;
     absl::Status ended = status;
     {
       MutexLock lock(mu);
       time.first = MonotonicNow();
       if (copy && sent && size > 0) std::memcpy(into.data(), bytes.data(), size);
-      if (copy && sent && SumOnHost(id, size == 0 ? nullptr : into.data(), size) != sum.value)
+      if (copy && sent && testing::SumOf(SeedOf(id, size), size == 0 ? nullptr : into.data(), size) != sum.value)
         ended = DamagedFrame(id, 1);
       time.last = MonotonicNow();
       bytes = {};
@@ -47,11 +48,11 @@ struct LoopbackNetwork::Transfer {
       tell_receiver.swap(received);
     }
     if (tell_sender) tell_sender(ended);
-    if (tell_receiver) tell_receiver(ended, {time, sum});
+    if (tell_receiver) tell_receiver(ended, {time, sum.value});
   }
 };
 
-class LoopbackNetwork::Frame final : public ArrivedFrame {
+class LoopbackNetwork::Frame final : public MessagePayload {
  public:
   Frame(std::weak_ptr<LoopbackNetwork> network, std::shared_ptr<Transfer> transfer)
       : network_(std::move(network)), transfer_(std::move(transfer)) {}
@@ -59,20 +60,21 @@ class LoopbackNetwork::Frame final : public ArrivedFrame {
     if (!accepted_) Settle(absl::CancelledError("the peer discarded the frame"), /*copy=*/false);
   }
   size_t size() const override { return transfer_->size; }
-  void Accept(BufferRef into, FrameDone done) override {
+  void Accept(Inbound into, ReceiveDone done) override {
     accepted_ = true;
     bool cut = false;
     {
       MutexLock lock(transfer_->mu);
       cut = !transfer_->sent;
       if (!cut) {
-        transfer_->into = std::move(into);
+        transfer_->into = std::move(into.into.front());
         transfer_->received = std::move(done);
       }
     }
     if (cut) return done(absl::UnavailableError("the edge is dead"), {});
     Settle(absl::OkStatus(), /*copy=*/true);
   }
+  void Answer(absl::StatusCode) override {}  // the copy, or the discard, is the answer
 
  private:
   void Settle(absl::Status status, bool copy) {
@@ -103,6 +105,15 @@ class LoopbackNetwork::Wire final : public EdgeWire {
     if (const auto network = network_.lock()) return network->SendFrame(self_, peer_, id, bytes, sum, std::move(done));
     done(absl::UnavailableError("the network is gone"));
   }
+  void AcceptFrame(const FrameId&, const ArrivedFrame& frame, BufferRef into, FrameDone done) override {
+    Inbound what;
+    what.into = {std::move(into)};
+    frame->Accept(std::move(what), [done = std::move(done)](const absl::Status& status, const Came& came) {
+      done(status, {came, {FrameSum::Kind::kHost, came.sum}});
+    });
+  }
+  void Fail(const absl::Status&) override {}
+  void AwaitEnd() override {}
   void SendControl(const EdgeControl& control) override {
     const auto network = network_.lock();
     if (network == nullptr) return;
@@ -223,7 +234,8 @@ void LoopbackNetwork::SendFrame(const PeerId& from, const PeerId& to, const Fram
   transfer->id = id;
   transfer->size = bytes.size;
   if (sum.kind != FrameSum::Kind::kHost) {
-    sum = {FrameSum::Kind::kHost, SumOnHost(id, bytes.size == 0 ? nullptr : bytes.data(), bytes.size)};
+    sum = {FrameSum::Kind::kHost,
+           testing::SumOf(SeedOf(id, bytes.size), bytes.size == 0 ? nullptr : bytes.data(), bytes.size)};
   }
   transfer->sum = sum;
   if (!Core(from, to)->Health().ok()) return done(absl::UnavailableError("the edge is dead"));

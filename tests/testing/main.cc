@@ -1,8 +1,6 @@
 // main of the tests that need no GPU. `--source=server/router/waiting_test.cc` runs the tests of that source only: a
 // binary holds several, and ctest has an entry for each. Where nothing failed but something was skipped, it says what,
 // and the exit code says that not all ran: a pass would hide it.
-#include "tests/testing/main.h"
-
 #include <cstring>
 #include <iostream>
 #include <string>
@@ -54,7 +52,6 @@ void PrintSkipped() {
 }
 
 int Main(int argc, char** argv) {
-  if (PrepareTests != nullptr) PrepareTests(argv);
   testing::InitGoogleMock(&argc, argv);
   constexpr std::string_view kSource = "--source=";
   for (int i = 1; i < argc; ++i) {

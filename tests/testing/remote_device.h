@@ -42,6 +42,8 @@ class RemoteDevice : public FakeDevice {
       gate.Wait().IgnoreError();
       std::memmove(Memory(to), Memory(from), to.size);
       ++copies_;
+      MutexLock lock(mu_);
+      directions_ += memory_.contains(to.buffer->data()) ? 'i' : 'o';
     });
     return absl::OkStatus();
   }
@@ -68,6 +70,13 @@ class RemoteDevice : public FakeDevice {
   void RefuseHostMemory(bool refuse) { refuse_host_ = refuse; }
   size_t host_bytes() const { return host_bytes_; }  // ever allocated
   int copies() const { return copies_; }             // that have run
+  // Of each of these, in order: into the device, or out of it.
+  std::string directions() {
+    MutexLock lock(mu_);
+    return directions_;
+  }
+  // Flips a bit of the byte at `at`.
+  void Flip(const BufferRef& ref, size_t at, int bit) { Memory(ref)[at] ^= static_cast<std::byte>(1u << bit); }
 
  private:
   class RemoteBuffer final : public Buffer {
@@ -103,6 +112,7 @@ class RemoteDevice : public FakeDevice {
   CondVar changed_;
   bool any_enqueued_ RUNAHEAD_GUARDED_BY(mu_) = false;
   Event gate_ RUNAHEAD_GUARDED_BY(mu_);
+  std::string directions_ RUNAHEAD_GUARDED_BY(mu_);
   std::map<std::byte*, std::vector<std::byte>> memory_ RUNAHEAD_GUARDED_BY(mu_);
   std::atomic<bool> refuse_host_{false};
   std::atomic<size_t> host_bytes_{0};

@@ -35,8 +35,11 @@ std::string Got::text() const {
 }
 
 Call::Call(v1::Inference::StubInterface& stub, const v1::GenerateRequest& request, absl::Duration timeout,
-           const std::vector<std::string>& traceparents) {
+           const std::vector<std::string>& traceparents, const std::string& tenant,
+           const std::map<std::string, std::string>& metadata) {
   SetTimeout(context_, timeout);
+  if (!tenant.empty()) context_.AddMetadata("runahead-tenant", tenant);
+  for (const auto& [key, value] : metadata) context_.AddMetadata(key, value);
   for (const std::string& header : traceparents) context_.AddMetadata(kTraceparent, header);
   reader_ = stub.Generate(&context_, request);
 }
@@ -93,14 +96,17 @@ void RouterFixture::Start(const RouterSetup& setup) {
   start(setup.decode, "decode", v1::WORKER_ROLE_DECODE, decode_);
   specs.insert(specs.end(), setup.vacant, {"prefill", "", "_worker._tcp.prefill"});
   metrics_ = std::make_unique<RouterMetrics>(metric_registry_, model_.name);
-  fleet_ = std::make_unique<Fleet>(specs, setup.queue_size, *metrics_, RealClock());
+  fleet_ = std::make_unique<Fleet>(specs, *metrics_, RealClock());
+  queue_ = std::make_unique<FleetQueue>(*fleet_, setup.queue_size, *metrics_, RealClock());
   sequencer_ = std::make_unique<Sequencer>();
-  parts_.reset(new RouterParts{*fleet_, *sequencer_, *metrics_, RealClock(), model_, tokenizer_, chat_template_, table_,
-                               Schedule::kKvr, setup.experiments, Tracer::Create(ParseTraceMode(setup.trace), 16),
-                               false, setup.absence_timeout});
+  parts_.reset(new RouterParts{*fleet_, *queue_, *sequencer_, *metrics_, RealClock(), model_, tokenizer_,
+                               chat_template_, table_, Schedule::kKvr, setup.experiments,
+                               Tracer::Create(ParseTraceMode(setup.trace), 16), false, setup.absence_timeout,
+                               /*tenant_weights=*/{}, std::make_unique<OutputForecast>(setup.reserve)});
+  parts_->move_patience = setup.move_patience;
   registry_ = std::make_unique<WorkerRegistry>(*fleet_, *sequencer_, model_, setup.dtype, RealClock());
   service_ = std::make_unique<InferenceService>(
-      *parts_, ServiceLimits{setup.max_sessions, setup.stall_timeout, setup.max_streams});
+      *parts_, ServiceLimits{setup.max_sessions, setup.stall_timeout, setup.max_streams}, CallDoor(), setup.keys);
   RpcServerOptions rpc;
   rpc.listen = "127.0.0.1:0";
   rpc.services = {service_.get()};

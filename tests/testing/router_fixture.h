@@ -5,6 +5,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,9 +35,10 @@ struct Got {
 // One Generate call whose messages are read one by one.
 class Call {
  public:
-  // `traceparents` go with it as metadata of that name.
+  // `traceparents` go with it as metadata of that name, `tenant` unless it is empty, and `metadata` as it is.
   Call(v1::Inference::StubInterface& stub, const v1::GenerateRequest& request,
-       absl::Duration timeout = absl::InfiniteDuration(), const std::vector<std::string>& traceparents = {});
+       absl::Duration timeout = absl::InfiniteDuration(), const std::vector<std::string>& traceparents = {},
+       const std::string& tenant = "", const std::map<std::string, std::string>& metadata = {});
   // The next message; nothing at the end.
   std::optional<v1::GenerateResponse> Read();
   void Cancel() { context_.TryCancel(); }
@@ -62,8 +64,11 @@ struct RouterSetup {
   bool experiments = true;
   absl::Duration stall_timeout = absl::Seconds(30);
   absl::Duration absence_timeout = kInVain;
+  absl::Duration move_patience = kInVain;
   std::string dtype = "auto";
   std::string trace = "off";
+  ReserveMode reserve = ReserveMode::kExpected;
+  KeyDoor* keys = nullptr;                                // who may call; null: anybody
   std::function<void(v1::Capabilities&)> able = nullptr;  // changes what the workers say of themselves
   std::function<void(FakeWorker&)> before = nullptr;      // called with each, before the router knows it
 };
@@ -97,6 +102,7 @@ class RouterFixture : public ::testing::Test {
   MetricRegistry metric_registry_{"none"};
   std::unique_ptr<RouterMetrics> metrics_;
   std::unique_ptr<Fleet> fleet_;
+  std::unique_ptr<FleetQueue> queue_;
   std::unique_ptr<Sequencer> sequencer_;
   LiveTable table_;
   std::unique_ptr<RouterParts> parts_;

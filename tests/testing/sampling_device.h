@@ -39,7 +39,7 @@ class SamplingDevice : public FakeDevice {
       for (int64_t row = 0; row < logits.rows; ++row) {
         const SampleParams& own = params[row];
         int32_t* const of_row = own.counts_row < 0 ? nullptr : counts.row<int32_t>(own.counts_row);
-        if (of_row != nullptr && own.last_id >= 0) of_row[own.last_id] = own.last_count;
+        for (int32_t i = 0; i < own.kept && of_row != nullptr; ++i) of_row[own.tokens[i].id] = own.tokens[i].count;
         const int32_t id = SampleRow(logits.row<float>(row), logits.cols, own, of_row);
         ids.row<int32_t>(row)[0] = id;
         values.row<float>(row)[0] = id < 0 ? 0.0f : logits.row<float>(row)[id];

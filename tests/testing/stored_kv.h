@@ -33,7 +33,7 @@ class StoredKv {
   }
   // Their hash, as hand-off makes it.
   uint64_t Hash(int64_t layer, int64_t begin, int64_t end) const {
-    return HashPieces(Rows(layer, begin, end, SliceKind::kKv));
+    return SumPieces(/*seed=*/0, Rows(layer, begin, end, SliceKind::kKv));
   }
 
  private:

@@ -63,6 +63,13 @@ void TcpProxy::Stall(bool stalled) {
   Wake();
 }
 
+void TcpProxy::Cut() {
+  MutexLock lock(mu_);
+  cut_ = true;
+  Wake();
+  while (cut_) cut_done_.Wait(mu_);
+}
+
 void TcpProxy::Wake() {
   RUNAHEAD_CHECK(write(wake_[1], "", 1) == 1);
 }
@@ -74,6 +81,9 @@ void TcpProxy::Run() {
       MutexLock lock(mu_);
       if (stop_) return;
       stalled = stalled_;
+      while (cut_ && !ways_.empty()) Reset(0);
+      cut_ = false;
+      cut_done_.NotifyAll();
     }
     std::vector<pollfd> polled = {{wake_[0], POLLIN, 0}};
     if (!stalled) {
@@ -106,6 +116,14 @@ void TcpProxy::Accept() {
   }
   ways_.push_back({client, server, ""});
   ways_.push_back({server, client, ""});
+}
+
+void TcpProxy::Reset(size_t pair) {
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  for (const size_t way : {pair, pair + 1}) {
+    setsockopt(ways_[way].from, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  }
+  End(pair);
 }
 
 void TcpProxy::End(size_t pair) {

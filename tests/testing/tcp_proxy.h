@@ -24,6 +24,9 @@ class TcpProxy {
 
   // While stalled nothing is passed on, in either direction; nothing is lost either.
   void Stall(bool stalled) RUNAHEAD_EXCLUDES(mu_);
+  // Resets all connections that there are, and what is on its way over them is lost; returns when that is done. New
+  // ones are taken.
+  void Cut() RUNAHEAD_EXCLUDES(mu_);
 
  private:
   // One direction of a connection.
@@ -37,6 +40,7 @@ class TcpProxy {
   void Accept();
   bool Forward(Way& way);
   void End(size_t pair);
+  void Reset(size_t pair);
   void Wake();
 
   const uint16_t target_port_;
@@ -46,6 +50,8 @@ class TcpProxy {
   Mutex mu_;
   bool stalled_ RUNAHEAD_GUARDED_BY(mu_) = false;
   bool stop_ RUNAHEAD_GUARDED_BY(mu_) = false;
+  bool cut_ RUNAHEAD_GUARDED_BY(mu_) = false;  // it is asked for
+  CondVar cut_done_;
   std::vector<Way> ways_;  // of the thread; in pairs, there and back
   std::thread thread_;
 };

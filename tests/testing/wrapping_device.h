@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -24,6 +25,7 @@ class WrappingDevice : public Device {
   DType invariant_dtype() const override { return inner_->invariant_dtype(); }
   int64_t gemm_rows() const override { return inner_->gemm_rows(); }
   absl::Status CheckHeadDim(int64_t head_dim) const override { return inner_->CheckHeadDim(head_dim); }
+  std::string SlowHeads(int64_t head_dim) const override { return inner_->SlowHeads(head_dim); }
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind kind) override {
     return inner_->Allocate(bytes, kind);
   }
@@ -36,10 +38,18 @@ class WrappingDevice : public Device {
     return inner_->WeightsAt(streamed, slot);
   }
   Event Record(Stream& stream) override { return inner_->Record(stream); }
+  std::shared_ptr<const TimeMark> MarkTime(Stream& stream) override { return inner_->MarkTime(stream); }
   void WaitFor(Stream& stream, const Event& event) override { inner_->WaitFor(stream, event); }
   void Call(Stream& stream, std::function<void()> function) override { inner_->Call(stream, std::move(function)); }
   absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) override {
     return inner_->Copy(stream, from, to);
+  }
+  // Each by a Copy of its own, which tests override.
+  absl::Status CopyAll(Stream& stream, std::vector<CopyPart> parts) override {
+    for (const CopyPart& part : parts) {
+      if (const absl::Status status = Copy(stream, part.from, part.to); !status.ok()) return status;
+    }
+    return absl::OkStatus();
   }
   void BeginStep(Stream& stream) override { inner_->BeginStep(stream); }
   void EndStep(Stream& stream) override { inner_->EndStep(stream); }
@@ -104,7 +114,7 @@ class WrappingDevice : public Device {
                           const MutTensor& out) override {
     return inner_->GatherRows(stream, x, std::move(rows), out);
   }
-  absl::Status ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
+  absl::Status ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<RowMove> rows,
                             const MutTensor& out) override {
     return inner_->ExchangeRows(stream, x, std::move(rows), out);
   }

@@ -1,5 +1,6 @@
 #include "worker/kvpr_report.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -25,7 +26,15 @@ TEST(KvprReport, ALaneHasTheSecondsInWhichItWasBusy) {
   LaneCosts costs;
   costs.kv_bytes = 100;
   costs.x_bytes = 50;
+  costs.other_link_bytes = 600;
+  costs.link_bytes_per_s = 7;
+  step.plan.times = {.link_s = 0.001, .device_s = 0.05, .layer_s = 0.05};
+  step.rest = SplitRest::kSlower;
   const KvprObservation seen = ObservationOf(step, costs, 3);
+  EXPECT_DOUBLE_EQ(seen.predicted_s, 0.15);
+  EXPECT_DOUBLE_EQ(seen.measured_s, 0.154);
+  EXPECT_EQ(seen.bound, LaneBound::kDevice);
+  EXPECT_EQ(seen.rest, SplitRest::kSlower);
   const auto expect = [&](KvLane lane, int64_t tokens, int64_t bytes, double seconds) {
     const KvprObservation::Lane& of = seen.lanes[static_cast<int>(lane)];
     EXPECT_EQ(of.tokens, tokens);
@@ -39,6 +48,7 @@ TEST(KvprReport, ALaneHasTheSecondsInWhichItWasBusy) {
   EXPECT_EQ(seen.split_tokens, 5);
   EXPECT_DOUBLE_EQ(seen.recompute_s, 0.001);
   EXPECT_DOUBLE_EQ(seen.transfer_s, 0.002);
+  EXPECT_DOUBLE_EQ(seen.link_bytes_per_s, 3 * (8 * 50 + 20 * 100 + 600) / 0.002) << "whatever the costs say";
 }
 
 TEST(KvprReport, TheLineNamesTheRequestAndTheMeanOfItsSteps) {
@@ -48,9 +58,19 @@ TEST(KvprReport, TheLineNamesTheRequestAndTheMeanOfItsSteps) {
   report.on_host = 60;
   report.resident = 80;
   report.overlap = 1.5;
+  report.measured_s = 0.025;
+  report.predicted_s = 0.022;
+  report.bound_by = {0, 2, 0, 0};
   EXPECT_EQ(SequenceLine(report),
             "request a\\nb, lease 000000000000002a: 2 steps; of 100 positions a step 10 recomputed, 20 copied, 30 "
-            "attended on the host, 40 resident; overlap 0.75");
+            "attended on the host, 40 resident; overlap 0.75; a step took 12.5 ms, predicted 11, bound by device in 2 "
+            "of them");
+  report.rests = 1;
+  report.rest = SplitRest::kMeasuring;
+  EXPECT_THAT(SequenceLine(report), ::testing::EndsWith("in 2 of them; 1 steps without the solver's split"));
+  report.rest = SplitRest::kSlower;
+  report.rest_for = absl::Milliseconds(1500);
+  EXPECT_THAT(SequenceLine(report), ::testing::EndsWith("; 1 steps without the solver's split, slower for 1.5s"));
 }
 
 }  // namespace

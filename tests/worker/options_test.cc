@@ -14,6 +14,8 @@
 #include "absl/strings/strip.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/limits.h"
+#include "server/base/metrics.h"
 #include "server/router/router_options.h"
 
 namespace runahead {
@@ -92,6 +94,54 @@ TEST(ConfigurationPage, HasTheWorkersOptionsAndNoOthers) {
   ExpectSame(schema, ReadPage(), "a worker");
 }
 
+// What takes longer than the last bound of a histogram of latencies cannot be told apart.
+TEST(Options, GiveNoMorePatienceThanLatenciesAreMeasured) {
+  RouterOptions router;
+  WorkerOptions worker;
+  ConfigSchema of_router, of_worker;
+  DeclareRouterOptions(of_router, router);
+  DeclareWorkerOptions(of_worker, worker);
+  const std::string longer = absl::FormatDuration(kLongestLatency + absl::Seconds(1));
+  int durations = 0;
+  for (ConfigSchema* schema : {&of_router, &of_worker}) {
+    for (const ConfigKey& key : schema->keys()) {
+      if (KindOf(key).find("duration") == std::string::npos) continue;
+      ++durations;
+      const absl::Status status = ReadConfigText(absl::StrCat(key.name, ": ", longer), "x.yaml", *schema);
+      EXPECT_THAT(status.message(), ::testing::HasSubstr(longer + " is out of range")) << key.name;
+    }
+  }
+  EXPECT_GE(durations, 7) << "drain_timeout and port_patience of both, and the router's own";
+  EXPECT_GE(TtftBuckets().back(), absl::ToDoubleSeconds(kLongestLatency));
+  EXPECT_GE(TokenBuckets().back(), absl::ToDoubleSeconds(kLongestLatency));
+}
+
+// DecodeMetrics' buckets end there.
+TEST(WorkerOptions, ABatchIsAtMostWhatIsCounted) {
+  WorkerOptions options;
+  ConfigSchema schema;
+  DeclareWorkerOptions(schema, options);
+  EXPECT_TRUE(ReadConfigText(absl::StrCat("max_batch: ", kMostBatch), "x.yaml", schema).ok());
+  ConfigSchema again;
+  DeclareWorkerOptions(again, options);
+  EXPECT_THAT(ReadConfigText(absl::StrCat("max_batch: ", kMostBatch + 1), "x.yaml", again).message(),
+              ::testing::HasSubstr("out of range"));
+}
+
+// Configurations of before say so.
+TEST(WorkerOptions, TransportsThatAreGoneAreRefusedWithWhatToDo) {
+  const auto read = [](const std::string& text) {
+    WorkerOptions options;
+    ConfigSchema schema;
+    DeclareWorkerOptions(schema, options);
+    return std::string(ReadConfigText(text, "w.yaml", schema).message());
+  };
+  EXPECT_EQ(read("link_transport: tcp\nhandoff: link"), "");
+  EXPECT_THAT(read("link_transport: ucx"),
+              ::testing::HasSubstr("w.yaml:1: link_transport: 'ucx' is gone: workers reach"));
+  EXPECT_THAT(read("handoff: grpc"), ::testing::HasSubstr("give decode workers a link_port"));
+}
+
 TEST(WorkerOptions, OnlyDecodeWorkersStreamWeights) {
   for (const char* role : {"decode", "prefill", "both"}) {
     for (const char* schedule : {"auto", "latency", "throughput"}) {
@@ -126,6 +176,14 @@ TEST(WorkerOptions, AReserveIsOfAStaticWindow) {
   EXPECT_TRUE(CheckWorkerOptions(options).ok());
 }
 
+TEST(WorkerOptions, BitsOfRowsAreOfAStaticWindow) {
+  WorkerOptions options;
+  options.static_window_bits = "8";
+  EXPECT_THAT(CheckWorkerOptions(options).message(), ::testing::HasSubstr("give static_window"));
+  options.static_window = 64;
+  EXPECT_TRUE(CheckWorkerOptions(options).ok());
+}
+
 TEST(WorkerOptions, NoiseNeedsAPacedLink) {
   WorkerOptions options;
   EXPECT_TRUE(CheckWorkerOptions(options).ok());
@@ -155,6 +213,16 @@ TEST(WorkerOptions, AnEmulatedHostNeedsAnEmulatedLink) {
   EXPECT_TRUE(CheckWorkerOptions(options).ok());
 }
 
+TEST(WorkerOptions, WhatCallsTakeIsOfADeviceBehindAnEmulatedLink) {
+  for (const auto field : {&WorkerOptions::emulated_call_us, &WorkerOptions::emulated_launch_us}) {
+    WorkerOptions options;
+    options.*field = 5;
+    EXPECT_THAT(CheckWorkerOptions(options).message(), ::testing::HasSubstr("_us: give emulated_link_gbps"));
+    options.emulated_link_gbps = 2;
+    EXPECT_TRUE(CheckWorkerOptions(options).ok());
+  }
+}
+
 TEST(WorkerOptions, TheHostDoesNotAttendOverQuantisedKv) {
   WorkerOptions options;
   options.host_lane = "256";
@@ -175,12 +243,42 @@ TEST(WorkerOptions, StaticWindowsAreNotQuantised) {
   EXPECT_THAT(CheckWorkerOptions(options).message(), ::testing::HasSubstr("static_window: "));
 }
 
+TEST(WorkerOptions, ANumberOfStepRowsIsRefusedBesideWhatComputesNone) {
+  WorkerOptions options;
+  options.role = "decode";
+  options.step_rows = "64";
+  EXPECT_TRUE(CheckWorkerOptions(options).ok());
+  const auto refused = [](WorkerOptions beside, const char* why) {
+    EXPECT_THAT(std::string(CheckWorkerOptions(beside).message()),
+                ::testing::AllOf(::testing::StartsWith("step_rows: "), ::testing::HasSubstr(why)));
+    for (const char* rows : {"auto", "off", "0"}) {
+      beside.step_rows = rows;
+      EXPECT_TRUE(CheckWorkerOptions(beside).ok()) << why << " " << rows;
+    }
+  };
+  WorkerOptions beside = options;
+  beside.static_window = 512;
+  refused(beside, "static_window");
+  beside = options;
+  beside.kv_bits = "8";
+  refused(beside, "kv_bits");
+  beside = options;
+  beside.decode_schedule = "throughput";
+  refused(beside, "decode_schedule");
+  for (const char* bad : {"4097", "some", "-1"}) {
+    options.step_rows = bad;
+    EXPECT_THAT(std::string(CheckWorkerOptions(options).message()), ::testing::StartsWith("step_rows: ")) << bad;
+  }
+}
+
 TEST(WorkerOptions, LanesAreAutoOffOrANumberOfTokens) {
   using Mode = LaneChoice::Mode;
   EXPECT_EQ(ParseLaneChoice("recompute", "auto")->mode, Mode::kAuto);
   EXPECT_EQ(ParseLaneChoice("recompute", "off")->mode, Mode::kOff);
   EXPECT_EQ(ParseLaneChoice("recompute", "256")->mode, Mode::kFixed);
   EXPECT_EQ(ParseLaneChoice("recompute", "256")->tokens, 256);
+  EXPECT_EQ(ParseLaneChoice("step_rows", "6\x1b\n").status().message(),
+            "step_rows: '6\\x1b\\n' is neither auto, off, nor a number of tokens");
   for (const char* bad : {"", "on", "-1", "1.5", "64k"}) {
     WorkerOptions recompute, host_lane;
     recompute.recompute = host_lane.host_lane = bad;

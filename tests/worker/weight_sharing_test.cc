@@ -1,10 +1,13 @@
 #include "worker/weight_sharing.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -68,6 +71,48 @@ TEST_F(WeightSharingTest, WhatWasPackedFromOtherContentsIsNotTaken) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(), found->path() + " was packed from a model with other contents");
   EXPECT_TRUE(CompleteSharing(*found, "weights").ok());
+}
+
+// As files of killed workers are found: nobody has them locked.
+TEST_F(WeightSharingTest, AFileThatWasDamagedIsPackedAnewWithAWordInTheLog) {
+  const std::string file = absl::StrCat(folder_, "/file");
+  {
+    const int fd = open(file.c_str(), O_CREAT | O_RDWR, 0600);
+    ASSERT_GE(fd, 0);
+    close(fd);
+  }
+  options_.shared_weights = file;
+  {
+    const auto packed = Share();
+    ASSERT_NE(packed, nullptr);
+    std::memset(packed->Find("blk.0.attn_q.weight", 100)->memory.data(), 1, 100);
+    ASSERT_TRUE(CompleteSharing(*packed, "weights").ok());
+  }
+  {
+    std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+    bytes.seekp((512 << 10) + 7);
+    bytes.put(9);
+  }
+  const auto again = Share();
+  ASSERT_NE(again, nullptr);
+  EXPECT_TRUE(again->packs());
+  EXPECT_THAT(log_, AllOf(HasSubstr(file), HasSubstr("was damaged"), HasSubstr("blk.0.attn_q.weight is not as"),
+                          HasSubstr("anew")));
+}
+
+TEST_F(WeightSharingTest, ADamagedFileThatOthersUseIsNamedAndTheWeightsAreTheWorkersOwn) {
+  const auto packed = Share();
+  ASSERT_NE(packed, nullptr);
+  std::memset(packed->Find("blk.0.attn_q.weight", 100)->memory.data(), 1, 100);
+  ASSERT_TRUE(CompleteSharing(*packed, "weights").ok());
+  {
+    std::fstream bytes(packed->path(), std::ios::in | std::ios::out | std::ios::binary);
+    bytes.seekp((512 << 10) + 7);
+    bytes.put(9);
+  }
+  EXPECT_EQ(Share(), nullptr);
+  EXPECT_THAT(log_, AllOf(HasSubstr("this worker's own"), HasSubstr(packed->path()),
+                          HasSubstr("blk.0.attn_q.weight is not as"), HasSubstr("those who use it are told")));
 }
 
 // What is packed is of one layout, which another numerics or another build may not have.

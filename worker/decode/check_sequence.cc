@@ -1,5 +1,8 @@
 #include "worker/decode/check_sequence.h"
 
+#include <algorithm>
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status_macros.h"
@@ -25,12 +28,18 @@ absl::Status CheckSequence(const DecodeSequence& sequence, const ModelConfig& mo
       return CheckId(absl::StrCat("prompt_ids[", i, "]"), sequence.prompt_ids[i], model.vocab);
     }
   }
-  RUNAHEAD_RETURN_IF_ERROR(CheckId("first_token", sequence.first_token, model.vocab));
-  if (sequence.max_tokens < 1) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "max_tokens: is %d, and must be at least 1, for it counts the first token", sequence.max_tokens));
+  const auto prompt = static_cast<int64_t>(sequence.prompt_ids.size());
+  const auto output = static_cast<int64_t>(sequence.output_ids.size());
+  for (int64_t i = 0; i < output; ++i) {
+    const std::string in_all = absl::StrCat("prompt_ids[", prompt + i, "]");
+    const std::string field = output == 1 ? absl::StrCat("first_token, or ", in_all, " with output_from") : in_all;
+    RUNAHEAD_RETURN_IF_ERROR(CheckId(field, sequence.output_ids[i], model.vocab));
   }
-  const int64_t prompt = static_cast<int64_t>(sequence.prompt_ids.size());
+  if (const int64_t least = std::max<int64_t>(1, output); sequence.max_tokens < least) {
+    return absl::InvalidArgumentError(absl::StrFormat("max_tokens: is %d, and must be at least %d%s",
+                                                      sequence.max_tokens, least,
+                                                      output > 0 ? ", for it counts what the output has already" : ""));
+  }
   if (prompt + sequence.max_tokens > model.context_length) {
     return absl::OutOfRangeError(
         absl::StrFormat("max_tokens: is %d after a prompt of %d tokens, and the model's context is %d tokens",

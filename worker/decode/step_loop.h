@@ -13,22 +13,26 @@
 
 namespace runahead {
 
-// The next token of one sequence. Its KV goes to row `position` of the store, where rows [0, position) are filled.
+// A token of one sequence. Its KV goes to row `position` of the store, where rows [0, position) are filled, or rows of
+// the same step before this one fill them: a sequence may bring several, which stand together, at positions that follow
+// each other.
 struct DecodeRow {
   const KvStore::Sequence* sequence = nullptr;  // stays open, and where it is, until Leave
   int32_t token = 0;
   int64_t position = 0;
   SpanRecorder* spans = nullptr;     // where what a step is made of is to be recorded; lives until Leave. Null: nowhere
   std::string_view request_id = {};  // for reports; stays as `sequence` does
+  bool wants_logits = true;          // else the row is there for its KV alone
 };
 
 // Used by one thread, which waits for a step's work before it asks for the next one.
 class StepLoop {
  public:
   virtual ~StepLoop() = default;
-  // Enqueues a step: every row appends to its own sequence and attends over all of it. Logits f32 [rows, vocab], valid
-  // until the next step; a row's are bitwise the same in any company, or as close as docs/kvpr.md says where KV is
-  // recomputed. Errors are those of arguments and device memory.
+  // Enqueues a step: every row appends to its own sequence and attends over all of it up to itself. Logits f32 [rows
+  // that want them, vocab], valid until the next step; a row's are bitwise the same in any company and in whichever
+  // steps its sequence's rows came, or as close as docs/kvpr.md says where KV is recomputed. Errors are those of
+  // arguments and device memory, and UNIMPLEMENTED where the loop takes no more than one row of a sequence.
   virtual absl::StatusOr<Tensor> Step(absl::Span<const DecodeRow> rows) = 0;
   // Whether steps enqueue the same ops on the same buffers again and again, so that a device may keep them as a piece
   // (Device::BeginStep).

@@ -12,6 +12,7 @@ void StoreReport::Update() {
   const KvTier tier = store_.options().tier == MemoryKind::kDevice ? KvTier::kDevice : KvTier::kHost;
   metrics_.SetKvCapacityBytes(tier, stats.capacity_bytes);
   metrics_.SetKvBytes(tier, stats.used_bytes);
+  metrics_.SetKvPromisedBytes(tier, stats.promised_bytes);
   metrics_.SetLeases(stats.leases);
   metrics_.CountLeasesExpired(stats.expired - counted_.expired);
   const auto count = [&](HandoffKind kind, const KvStore::Stats::Handoff& now, const KvStore::Stats::Handoff& before) {

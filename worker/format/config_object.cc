@@ -7,6 +7,7 @@
 namespace runahead {
 
 const JsonValue* ConfigObject::Find(absl::string_view key) const {
+  Ask(key);
   const JsonValue* found = value_->Find(key);
   return found == nullptr || found->is_null() ? nullptr : found;
 }
@@ -59,7 +60,11 @@ std::string ConfigObject::Text(absl::string_view key) {
 std::optional<ConfigObject> ConfigObject::Object(absl::string_view key) {
   const JsonValue* found = Find(key);
   if (found == nullptr) return std::nullopt;
-  if (found->object() != nullptr) return ConfigObject(*found, where_, absl::StrCat(prefix_, key, "."));
+  if (found->object() != nullptr) {
+    ConfigObject part(*found, where_, absl::StrCat(prefix_, key, "."));
+    part.asked_ = asked_;
+    return part;
+  }
   Refuse(key, "must be an object");
   return std::nullopt;
 }
@@ -72,6 +77,28 @@ const JsonValue::Array* ConfigObject::Array(absl::string_view key) {
 
 void ConfigObject::Refuse(absl::string_view key, absl::string_view why) {
   status_.Update(absl::InvalidArgumentError(absl::StrCat(where_, ": key ", prefix_, key, " ", why)));
+}
+
+std::vector<std::string> ConfigObject::Unasked() const {
+  std::vector<std::string> unasked;
+  AddUnasked(*value_, prefix_, unasked);
+  return unasked;
+}
+
+void ConfigObject::Ask(absl::string_view key) const {
+  asked_->insert(absl::StrCat(prefix_, key));
+}
+
+void ConfigObject::AddUnasked(const JsonValue& object, const std::string& prefix, std::vector<std::string>& to) const {
+  for (const auto& [key, value] : *object.object()) {
+    const std::string name = absl::StrCat(prefix, key);
+    if (value.is_null()) continue;
+    if (!asked_->contains(name)) {
+      to.push_back(name);
+    } else if (value.object() != nullptr) {
+      AddUnasked(value, name + ".", to);
+    }
+  }
 }
 
 }  // namespace runahead

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "worker/format/json_value.h"
@@ -13,7 +16,7 @@
 namespace runahead {
 
 // Getters cannot fail: they return something, and the first problem is kept in status(), which names file and key. A
-// key whose value is null counts as missing, as in transformers, but for Says.
+// key whose value is null counts as missing, as in transformers, but for Says. For one thread.
 class ConfigObject {
  public:
   // `value` is an object and outlives it. `where` begins errors, `prefix` the names of keys in them ("text_config.").
@@ -21,8 +24,13 @@ class ConfigObject {
       : value_(&value), where_(std::move(where)), prefix_(std::move(prefix)) {}
 
   bool Has(absl::string_view key) const { return Find(key) != nullptr; }
+  // The key says nothing here, whatever its value: Unasked leaves it out.
+  void PassOver(absl::string_view key) const { Ask(key); }
   // Whether the key is there, be it null.
-  bool Says(absl::string_view key) const { return value_->Find(key) != nullptr; }
+  bool Says(absl::string_view key) const {
+    Ask(key);
+    return value_->Find(key) != nullptr;
+  }
 
   // 0 to 2^53; a fraction is none.
   uint64_t Uint(absl::string_view key);
@@ -42,10 +50,19 @@ class ConfigObject {
   void Update(const ConfigObject& part) { status_.Update(part.status_); }
   const absl::Status& status() const { return status_; }
 
+  // The names of its keys that no getter was asked for, in their order; those of an object that was taken from it are
+  // among them ("rope_scaling.factor"). Keys whose value is null say nothing and are not among them.
+  std::vector<std::string> Unasked() const;
+
  private:
+  void Ask(absl::string_view key) const;
+  void AddUnasked(const JsonValue& object, const std::string& prefix, std::vector<std::string>& to) const;
+
   const JsonValue* value_;
   std::string where_, prefix_;
   absl::Status status_;
+  // Names of keys, shared by all objects that were taken from one.
+  std::shared_ptr<absl::flat_hash_set<std::string>> asked_ = std::make_shared<absl::flat_hash_set<std::string>>();
 };
 
 }  // namespace runahead

@@ -75,7 +75,7 @@ void DequantizeSuperblock(const std::byte* from, float* out) {
   const float dmin = SuperblockHasMin(type) ? Float16ToFloat(Load<uint16_t>(from + SuperblockMinAt(type))) : 0.0f;
   for (int e = 0; e < kSuperblock; ++e) {
     const int i = e / SuperblockScaleColumns(type), u = SuperblockU<type>(block, e);
-    const int level = type == WeightType::kIQ4_XS ? kIq4Levels[u] : u - SuperblockOffset(type);
+    const int level = BlockOf(type).levels ? kIq4Levels[u] : u - SuperblockOffset(type);
     out[e] = d * static_cast<float>(SuperblockScale<type>(block, i)) * static_cast<float>(level);
     if (SuperblockHasMin(type)) out[e] -= dmin * static_cast<float>(SuperblockMin<type>(block, i));
   }
@@ -116,16 +116,26 @@ void DequantizeRow(WeightType type, const std::byte* row, int64_t n, float* out)
     case WeightType::kBF16:
       for (int64_t i = 0; i < n; ++i) out[i] = BFloat16ToFloat(Load<uint16_t>(row + 2 * i));
       return;
-    default:
-      break;
+    case WeightType::kQ4_0:
+    case WeightType::kQ4_1:
+    case WeightType::kQ5_0:
+    case WeightType::kQ5_1:
+    case WeightType::kQ8_0:
+    case WeightType::kIQ4_NL:
+      for (int64_t i = 0; i < n; i += kBlock, row += BlockOf(type).bytes) DequantizeBlock(type, row, out + i);
+      return;
+    case WeightType::kQ2_K:
+    case WeightType::kQ3_K:
+    case WeightType::kQ4_K:
+    case WeightType::kQ5_K:
+    case WeightType::kQ6_K:
+    case WeightType::kIQ4_XS:
+      return VisitSuperblock(type, [&]<WeightType kType>() {
+        for (int64_t i = 0; i < n; i += kSuperblock, row += BlockOf(kType).bytes) {
+          DequantizeSuperblock<kType>(row, out + i);
+        }
+      });
   }
-  const WeightBlock& block = BlockOf(type);
-  if (IsSuperblock(type)) {
-    return VisitSuperblock(type, [&]<WeightType kType>() {
-      for (int64_t i = 0; i < n; i += kSuperblock, row += block.bytes) DequantizeSuperblock<kType>(row, out + i);
-    });
-  }
-  for (int64_t i = 0; i < n; i += block.elements, row += block.bytes) DequantizeBlock(type, row, out + i);
 }
 
 }  // namespace runahead

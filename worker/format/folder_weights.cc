@@ -1,7 +1,9 @@
 #include "worker/format/folder_weights.h"
 
+#include <filesystem>
 #include <map>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -58,16 +60,21 @@ absl::StatusOr<std::map<absl::string_view, Names>> ReadWeightMap(const std::stri
   return by_file;
 }
 
-absl::Status CheckShard(const std::string& index, const FolderShard& shard, Names listed) {
+// As in transformers, what lies in a file counts, whatever the index says of it.
+void CompareWithIndex(const std::string& index, Names listed, FolderShard& shard) {
+  size_t unlisted = 0;
+  std::string first;
   for (const SafetensorsEntry& entry : shard.tensors.entries) {
-    if (listed.erase(entry.name) == 0) {
-      return Refuse(shard.path,
-                    absl::StrCat("tensor ", Quoted(entry.name), " is here, but ", index, " does not say so"));
-    }
+    if (listed.erase(entry.name) == 0 && unlisted++ == 0) first = entry.name;
   }
-  if (listed.empty()) return absl::OkStatus();
-  return Refuse(shard.path,
-                absl::StrCat("tensor ", Quoted(*listed.begin()), " is not here, where ", index, " says it is"));
+  const auto remark = [&](size_t tensors, absl::string_view named, absl::string_view what) {
+    if (tensors == 0) return;
+    const std::string more = tensors == 1 ? "" : absl::StrCat(" (and ", tensors - 1, " others)");
+    shard.remarks.push_back(absl::StrCat(shard.path, ": tensor ", Quoted(named), more, what));
+  };
+  remark(unlisted, first, absl::StrCat(" is here, but ", index, " does not say so: the file counts"));
+  remark(listed.size(), listed.empty() ? "" : *listed.begin(),
+         absl::StrCat(" is not here, where ", index, " says it is: the file counts"));
 }
 
 absl::StatusOr<std::vector<FolderShard>> OpenShards(const std::string& folder, const MappedFile& mapped) {
@@ -83,22 +90,32 @@ absl::StatusOr<std::vector<FolderShard>> OpenShards(const std::string& folder, c
       return absl::NotFoundError(absl::StrCat(folder, "/", file, " is missing, which ", path, " names"));
     }
     if (!shard.ok()) return shard.status();
-    const absl::Status status = CheckShard(kIndex, *shard, tensors);
-    if (!status.ok()) return status;
+    CompareWithIndex(kIndex, tensors, *shard);
     shards.push_back(*std::move(shard));
   }
   return shards;
 }
 
-}  // namespace
-
-absl::StatusOr<std::shared_ptr<const MappedFile>> OpenIfThere(const std::string& path) {
-  absl::StatusOr<std::shared_ptr<const MappedFile>> mapped = MappedFile::Open(path);
-  if (absl::IsNotFound(mapped.status())) return nullptr;
-  return mapped;
+// The folder's safetensors files, by name; an unreadable folder has none.
+std::set<std::string> SafetensorsIn(const std::string& folder) {
+  std::set<std::string> names;
+  std::error_code gone;
+  for (std::filesystem::directory_iterator entry(folder, gone), end; !gone && entry != end; entry.increment(gone)) {
+    const std::string name = entry->path().filename().string();
+    if (absl::EndsWith(name, ".safetensors")) names.insert(name);
+  }
+  return names;
 }
 
-absl::StatusOr<std::vector<FolderShard>> OpenFolderWeights(const std::string& folder) {
+// The first file of the folder, by name, that is one of several with weights; empty where there is none.
+std::string AnyPart(const std::string& folder) {
+  for (const std::string& name : SafetensorsIn(folder)) {
+    if (absl::StartsWith(name, "model-") && absl::StrContains(name, "-of-")) return name;
+  }
+  return "";
+}
+
+absl::StatusOr<std::vector<FolderShard>> OpenAll(const std::string& folder) {
   const auto one = [](absl::StatusOr<FolderShard> shard) -> absl::StatusOr<std::vector<FolderShard>> {
     if (!shard.ok()) return shard.status();
     std::vector<FolderShard> shards;
@@ -112,8 +129,32 @@ absl::StatusOr<std::vector<FolderShard>> OpenFolderWeights(const std::string& fo
   if (*index != nullptr) return OpenShards(folder, **index);
   single = OpenShard(absl::StrCat(folder, "/", kSingleOfOne));
   if (!absl::IsNotFound(single.status())) return one(std::move(single));
+  const std::string part = AnyPart(folder);
   return absl::NotFoundError(
-      absl::StrCat(folder, " has neither ", kSingle, " nor ", kIndex, "; weights in other forms are not read"));
+      part.empty()
+          ? absl::StrCat(folder, " has neither ", kSingle, " nor ", kIndex, "; weights in other forms are not read")
+          : absl::StrCat(folder, " has ", part, ", but not ", kIndex,
+                         ", which says what lies in which file; fetch it, and all files that it names"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const MappedFile>> OpenIfThere(const std::string& path) {
+  absl::StatusOr<std::shared_ptr<const MappedFile>> mapped = MappedFile::Open(path);
+  if (absl::IsNotFound(mapped.status())) return nullptr;
+  return mapped;
+}
+
+absl::StatusOr<std::vector<FolderShard>> OpenFolderWeights(const std::string& folder) {
+  absl::StatusOr<std::vector<FolderShard>> shards = OpenAll(folder);
+  if (!shards.ok()) return shards;
+  std::set<std::string> others = SafetensorsIn(folder);
+  for (const FolderShard& shard : *shards) others.erase(std::filesystem::path(shard.path).filename().string());
+  for (const std::string& name : others) {
+    shards->front().remarks.push_back(
+        absl::StrCat(folder, "/", name, " is not read: it is none of the files that hold the model's weights"));
+  }
+  return shards;
 }
 
 }  // namespace runahead

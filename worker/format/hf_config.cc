@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "worker/format/config_object.h"
 #include "worker/format/hf_rotary.h"
+#include "worker/format/hf_unread_keys.h"
 #include "worker/format/quoted.h"
 
 namespace runahead {
@@ -26,16 +27,44 @@ struct HfKind {
   RotaryDefaults rotary = {.base = 1e4};
 };
 constexpr HfKind kKinds[] = {
-    {.model_type = "llama", .architecture = "llama", .activation = "silu", .tied = false},
-    {.model_type = "mistral", .architecture = "llama", .activation = "silu", .tied = false},
-    {.model_type = "qwen2", .architecture = "qwen2", .activation = "silu", .tied = false},
-    {.model_type = "qwen3", .architecture = "qwen3", .activation = "silu", .tied = false, .head_dim = 128},
-    {.model_type = "phi3", .architecture = "phi3", .activation = "silu", .tied = false},
+    {.model_type = "llama",
+     .architecture = "llama",
+     .activation = "silu",
+     .tied = false,
+     .context = 2048,
+     .epsilon = 1e-6},
+    {.model_type = "mistral",
+     .architecture = "llama",
+     .activation = "silu",
+     .tied = false,
+     .context = 131072,
+     .epsilon = 1e-6},
+    {.model_type = "qwen2",
+     .architecture = "qwen2",
+     .activation = "silu",
+     .tied = false,
+     .context = 32768,
+     .epsilon = 1e-6},
+    {.model_type = "qwen3",
+     .architecture = "qwen3",
+     .activation = "silu",
+     .tied = false,
+     .context = 32768,
+     .head_dim = 128,
+     .epsilon = 1e-6},
+    {.model_type = "phi3",
+     .architecture = "phi3",
+     .activation = "silu",
+     .tied = false,
+     .context = 4096,
+     .epsilon = 1e-5},
     {.model_type = "gemma2",
      .architecture = "gemma2",
      .activation = "gelu_pytorch_tanh",
      .tied = true,
-     .head_dim = 256},
+     .context = 8192,
+     .head_dim = 256,
+     .epsilon = 1e-6},
     {.model_type = "gemma3_text",
      .architecture = "gemma3",
      .activation = "gelu_pytorch_tanh",
@@ -52,7 +81,7 @@ constexpr HfKind kKinds[] = {
      .tied = true,
      .context = 2048,
      .epsilon = 1e-5},
-    {.model_type = "opt", .architecture = "opt", .activation = "relu", .tied = true},
+    {.model_type = "opt", .architecture = "opt", .activation = "relu", .tied = true, .context = 2048},
     {.model_type = "starcoder2",
      .architecture = "starcoder2",
      .activation = "gelu_pytorch_tanh",
@@ -65,8 +94,9 @@ constexpr HfKind kKinds[] = {
 
 class HfTranslation {
  public:
-  HfTranslation(ConfigObject from, const HfKind& kind, MetadataWriter& to)
-      : from_(std::move(from)), kind_(kind), prefix_(absl::StrCat(kind.architecture, ".")), to_(to) {}
+  // `path` is the file's.
+  HfTranslation(ConfigObject from, const HfKind& kind, const std::string& path, MetadataWriter& to)
+      : from_(std::move(from)), kind_(kind), path_(path), prefix_(absl::StrCat(kind.architecture, ".")), to_(to) {}
 
   absl::StatusOr<HfModel> Run() {
     to_.String("general.architecture", kind_.architecture);
@@ -81,6 +111,7 @@ class HfTranslation {
     // The classes of these have such keys, and others' do not read them.
     if ((Is("llama") || Is("qwen3")) && from_.BoolOr("attention_bias", false)) model.biases.push_back("self_attn.");
     if (Is("llama") && from_.BoolOr("mlp_bias", false)) model.biases.push_back("mlp.");
+    if (Is("falcon") && from_.BoolOr("bias", false)) model.biases = {"self_attention.", "mlp."};
     const std::string family = kind_.model_type;
     if (family == "opt") {
       Opt();
@@ -90,6 +121,7 @@ class HfTranslation {
       Decoder(model.layers);
     }
     if (!from_.status().ok()) return from_.status();
+    model.unread_keys = UnreadHfKeysRemark(from_, path_);
     return model;
   }
 
@@ -115,7 +147,7 @@ class HfTranslation {
   uint64_t Sizes(const char* ffn) {
     Put("embedding_length", from_.Uint("hidden_size"));
     if (ffn != nullptr) Put("feed_forward_length", from_.Uint(ffn));
-    Put("context_length", Size("max_position_embeddings", kind_.context));
+    Put("context_length", from_.UintOr("max_position_embeddings", kind_.context));
     const uint64_t heads = Size("num_attention_heads", kind_.heads);
     Put("attention.head_count", heads);
     return heads;
@@ -124,7 +156,9 @@ class HfTranslation {
   // Families whose configuration is Llama's, with more or less in it.
   void Decoder(int64_t layers) {
     const uint64_t heads = Sizes("intermediate_size");
-    Activation(from_.Has("hidden_activation") ? "hidden_activation" : "hidden_act");
+    const bool gemma = from_.Has("hidden_activation");
+    if (gemma) from_.PassOver("hidden_act");  // an older name, which transformers does not look at then
+    Activation(gemma ? "hidden_activation" : "hidden_act");
     Put("attention.head_count_kv", KvHeads(heads));
     uint64_t head_dim = from_.UintOr("head_dim", kind_.head_dim);
     if (head_dim == 0) head_dim = heads == 0 ? 0 : from_.Uint("hidden_size") / heads;
@@ -134,8 +168,7 @@ class HfTranslation {
       Put("attention.layer_norm_epsilon", from_.FloatOr("norm_epsilon", kind_.epsilon));
       Must("use_bias", true);
     } else {
-      Put("attention.layer_norm_rms_epsilon",
-          kind_.epsilon > 0 ? from_.FloatOr("rms_norm_eps", kind_.epsilon) : from_.Float("rms_norm_eps"));
+      Put("attention.layer_norm_rms_epsilon", from_.FloatOr("rms_norm_eps", kind_.epsilon));
     }
     if (Is("phi3") && from_.Has("rope_scaling")) {  // whatever it is called, it is longrope
       from_.Refuse("rope_scaling", "asks for longrope, which is not supported");
@@ -154,22 +187,34 @@ class HfTranslation {
   }
 
   void Windows(int64_t layers) {
-    const bool qwen = Is("qwen2") || Is("qwen3");
-    if (Is("llama") || (qwen && !from_.BoolOr("use_sliding_window", false))) return;
-    constexpr uint64_t kWindow = 4096, kFirstWithWindow = 28;  // of those classes of transformers that have windows
     constexpr char kKey[] = "sliding_window";
+    const bool qwen = Is("qwen2") || Is("qwen3");
+    if (Is("llama")) return;
+    if (qwen && !from_.BoolOr("use_sliding_window", false)) {
+      // They are there as a rule, and say nothing then.
+      for (const char* key : {kKey, "max_window_layers", "layer_types"}) from_.PassOver(key);
+      return;
+    }
+    constexpr uint64_t kWindow = 4096, kFirstWithWindow = 28;  // of those classes of transformers that have windows
     const uint64_t otherwise = from_.Says(kKey) || Is("phi3") || Is("starcoder2") ? 0 : kWindow;
     const uint64_t window = from_.UintOr(kKey, otherwise);
+    const bool types = from_.Has("layer_types");
+    const uint64_t from_layer = qwen ? from_.UintOr("max_window_layers", kFirstWithWindow) : 0;
+    const uint64_t pattern = Is("gemma3_text") ? WindowPattern() : 0;
     if (window == 0) return;
     Put("attention.sliding_window", window);
-    if (from_.Has("layer_types")) {
+    if (types) {
       LayerTypes(layers);
     } else if (qwen) {
-      Put("attention.sliding_window_from_layer", from_.UintOr("max_window_layers", kFirstWithWindow));
+      Put("attention.sliding_window_from_layer", from_layer);
     } else if (Is("gemma3_text")) {
-      const char* key = from_.Has("sliding_window_pattern") ? "sliding_window_pattern" : "_sliding_window_pattern";
-      Put("attention.sliding_window_pattern", from_.UintOr(key, 6));
+      Put("attention.sliding_window_pattern", pattern);
     }
+  }
+
+  uint64_t WindowPattern() {
+    const uint64_t older = from_.UintOr("_sliding_window_pattern", 6);
+    return from_.UintOr("sliding_window_pattern", older);
   }
 
   void LayerTypes(int64_t layers) {
@@ -240,6 +285,7 @@ class HfTranslation {
 
   ConfigObject from_;
   const HfKind& kind_;
+  const std::string path_;
   const std::string prefix_;
   MetadataWriter& to_;
 };
@@ -259,7 +305,7 @@ absl::StatusOr<HfModel> TranslateHfConfig(const JsonValue& config, const std::st
   if (!whole.status().ok()) return whole.status();
   std::vector<std::string> known;
   for (const HfKind& kind : kKinds) {
-    if (type == kind.model_type) return HfTranslation(text ? *text : whole, kind, to).Run();
+    if (type == kind.model_type) return HfTranslation(text ? *text : whole, kind, path, to).Run();
     known.push_back(kind.model_type);
   }
   return absl::InvalidArgumentError(absl::StrCat(path, ": key model_type: ", Quoted(type), " is not supported; ",

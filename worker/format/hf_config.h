@@ -17,6 +17,7 @@ struct HfModel {
   int64_t layers = 0;
   bool tied = false;                     // the head is the embedding where it has no tensor of its own
   std::vector<std::string> biases = {};  // what it says has biases, as HfNames takes it
+  std::string unread_keys = {};          // a sentence about keys that nothing reads (hf_unread_keys.h)
 };
 
 // Writes `general.architecture` and the family's keys. Missing keys take what transformers takes, where real folders

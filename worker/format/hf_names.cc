@@ -121,11 +121,13 @@ bool IsIgnored(absl::string_view stored) {
     if (absl::StartsWith(stored, part)) return true;
   }
   // Buffers that releases of transformers, and code that came with models, kept beside the weights: tables of rotation,
-  // causal masks, numbers of positions, the version of a converter.
+  // causal masks, numbers of positions, the version of a converter. And what other servers scale KV of 8 bits by.
   const std::string whole = absl::StrCat(".", stored);
-  for (const char* buffer : {".rotary_emb.inv_freq", ".rotary_emb.original_inv_freq", ".rotary_emb.cos_cached",
-                             ".rotary_emb.sin_cached", ".attn.bias", ".attn.masked_bias", ".self_attn.bias",
-                             ".self_attn.masked_bias", ".position_ids", ".embed_positions._float_tensor"}) {
+  for (const char* buffer :
+       {".rotary_emb.inv_freq", ".rotary_emb.original_inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_cached",
+        ".attn.bias", ".attn.masked_bias", ".self_attn.bias", ".self_attn.masked_bias", ".position_ids",
+        ".embed_positions._float_tensor", ".rotary.inv_freq", ".maybe_rotary.inv_freq", ".causal_mask", ".normalizer",
+        ".k_scale", ".v_scale", ".kv_scale"}) {
     if (absl::EndsWith(whole, buffer)) return true;
   }
   return stored == "version";
@@ -136,12 +138,12 @@ bool IsIgnored(absl::string_view stored) {
 HfNames::HfNames(absl::string_view architecture, int64_t layers, bool tied, std::vector<std::string> biases)
     : family_(FamilyOf(architecture)), layers_(layers), tied_(tied), biases_(std::move(biases)) {}
 
-std::optional<std::string> HfNames::Find(const std::vector<Module>& modules, absl::string_view stored) const {
+std::optional<HfName> HfNames::Find(const std::vector<Module>& modules, absl::string_view stored) const {
   for (const Module& module : modules) {
     absl::string_view part = stored;
     if (!absl::ConsumePrefix(&part, module.stored)) continue;
     if (part == ".weight" || (part == ".bias" && module.parts != Parts::kWeight)) {
-      return absl::StrCat(module.name, part);
+      return HfName{HfName::Role::kUsed, absl::StrCat(module.name, part), part == ".bias" && !NeedsBias(module)};
     }
   }
   return std::nullopt;
@@ -156,16 +158,18 @@ bool HfNames::NeedsBias(const Module& module) const {
 HfName HfNames::Of(absl::string_view stored) const {
   absl::string_view rest = WithoutPrefixes(stored);
   if (IsIgnored(rest)) return {HfName::Role::kIgnored};
-  if (std::optional<std::string> found = Find(family_.ends, rest)) return {HfName::Role::kUsed, *std::move(found)};
+  if (std::optional<HfName> found = Find(family_.ends, rest)) return *std::move(found);
   if (!absl::ConsumePrefix(&rest, absl::StrCat(family_.layers, "."))) return {};
   const absl::string_view number = rest.substr(0, rest.find('.'));
   int64_t layer = 0;
-  if (!absl::SimpleAtoi(number, &layer) || layer < 0 || layer >= layers_ || absl::StrCat(layer) != number) return {};
+  if (!absl::SimpleAtoi(number, &layer) || layer < 0 || absl::StrCat(layer) != number) return {};
+  if (layer >= layers_) return {HfName::Role::kBeyond};
   rest.remove_prefix(number.size());
   if (!absl::ConsumePrefix(&rest, ".")) return {};
-  const std::optional<std::string> found = Find(family_.layer, rest);
+  std::optional<HfName> found = Find(family_.layer, rest);
   if (!found) return {};
-  return {HfName::Role::kUsed, absl::StrCat("blk.", layer, ".", *found)};
+  found->name = absl::StrCat("blk.", layer, ".", found->name);
+  return *std::move(found);
 }
 
 std::optional<HfNames::Needed> HfNames::FirstMissing(absl::FunctionRef<bool(const std::string& name)> has) const {

@@ -16,10 +16,12 @@ struct HfName {
   enum class Role {
     kUsed,
     kIgnored,  // of what is not loaded (towers that see images), or what the classes of transformers compute anew
+    kBeyond,   // of a layer behind the last that config.json counts
     kUnknown,  // a weight that the family does not have
   };
   Role role = Role::kUnknown;
-  std::string name = {};  // GGUF's, where it is used
+  std::string name = {};     // GGUF's, where it is used
+  bool unannounced = false;  // it is a bias that the class of transformers has only where config.json says so
 };
 
 // Of one family's models.
@@ -56,7 +58,8 @@ class HfNames {
 
  private:
   bool NeedsBias(const Module& module) const;
-  std::optional<std::string> Find(const std::vector<Module>& modules, absl::string_view stored) const;
+  // A used one's, without the layer before its name.
+  std::optional<HfName> Find(const std::vector<Module>& modules, absl::string_view stored) const;
 
   const Family& family_;
   const int64_t layers_;

@@ -59,6 +59,12 @@ void TranslateShare(ConfigObject& from, const std::string& prefix, uint64_t head
   to.Uint(prefix + "rope.dimension_count", static_cast<uint64_t>(rotated));
 }
 
+// Whether a "rope_scaling" says the same as the object that says more.
+bool SaysTheSame(ConfigObject& scaling, ConfigObject& parameters) {
+  const auto type = [](ConfigObject& of) { return of.TextOr("rope_type", of.TextOr("type", "default")); };
+  return type(scaling) == type(parameters) && scaling.FloatOr("factor", 1) == parameters.FloatOr("factor", 1);
+}
+
 // transformers from 5 on has all of it in one object, or in one for each type of layers.
 void TranslateParameters(ConfigObject& config, ConfigObject& parameters, const std::string& prefix,
                          const RotaryDefaults& defaults, uint64_t head_dim, MetadataWriter& to) {
@@ -89,14 +95,18 @@ void TranslateParameters(ConfigObject& config, ConfigObject& parameters, const s
 void TranslateRotary(ConfigObject& config, const std::string& prefix, const RotaryDefaults& defaults, uint64_t head_dim,
                      MetadataWriter& to) {
   TranslateShare(config, prefix, head_dim, to);
+  std::optional<ConfigObject> scaling = config.Object("rope_scaling");
   if (std::optional<ConfigObject> parameters = config.Object("rope_parameters")) {
+    if (scaling && !SaysTheSame(*scaling, *parameters)) {
+      return config.Refuse("rope_scaling", "says other than rope_parameters; keep the one that holds");
+    }
     return TranslateParameters(config, *parameters, prefix, defaults, head_dim, to);
   }
   to.Float(prefix + "rope.freq_base", config.FloatOr("rope_theta", defaults.base));
   if (defaults.local_base > 0) {
     to.Float(prefix + "rope.freq_base_swa", config.FloatOr("rope_local_base_freq", defaults.local_base));
   }
-  if (std::optional<ConfigObject> scaling = config.Object("rope_scaling")) {
+  if (scaling) {
     RotaryTranslation(*scaling, prefix, to).Scaling(config, "rope_scaling");
     config.Update(*scaling);
   }

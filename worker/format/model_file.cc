@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "worker/format/gguf_cursor.h"
+#include "worker/format/quoted.h"
 #include "xxhash.h"
 
 namespace runahead {
@@ -62,9 +63,14 @@ std::optional<Integer> ReadInteger(Type type, GgufCursor& cursor) {
       if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return Integer{0, false};
       return Integer{static_cast<int64_t>(value)};
     }
-    default:
-      return std::nullopt;
+    case Type::kFloat32:
+    case Type::kFloat64:
+    case Type::kBool:
+    case Type::kString:
+    case Type::kArray:
+      break;
   }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -80,9 +86,22 @@ absl::StatusOr<const MetadataValue*> ModelFile::Find(absl::string_view key) cons
   if (found == metadata_.end()) {
     const auto why = absent_.find(key);
     if (why != absent_.end()) return absl::NotFoundError(why->second);
-    return absl::NotFoundError(absl::StrCat(path_, ": metadata key '", key, "' is missing"));
+    return absl::NotFoundError(absl::StrCat(path_, ": metadata key ", Quoted(key), " is missing"));
   }
   return &found->second;
+}
+
+bool ModelFile::Has(absl::string_view key) const {
+  return Find(key).ok();
+}
+
+std::vector<ModelFile::Entry> ModelFile::Entries(absl::string_view prefix) const {
+  std::vector<Entry> entries;
+  for (const auto& [key, value] : metadata_) {
+    if (absl::StartsWith(key, prefix)) entries.push_back({key, value});
+  }
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.key < b.key; });
+  return entries;
 }
 
 uint64_t ModelFile::FingerprintOfTexts(bool templates) const {
@@ -109,7 +128,7 @@ absl::Status ModelFile::WrongType(absl::string_view key, const MetadataValue& va
                                 ? absl::StrCat("an array whose elements are each ", TypeName(value.element))
                                 : std::string(TypeName(value.type));
   return absl::InvalidArgumentError(
-      absl::StrCat(path_, ": metadata key '", key, "' is ", found, "; it must be ", wanted));
+      absl::StrCat(path_, ": metadata key ", Quoted(key), " is ", found, "; it must be ", wanted));
 }
 
 absl::StatusOr<std::string> ModelFile::GetString(absl::string_view key) const {
@@ -128,7 +147,7 @@ absl::StatusOr<uint64_t> ModelFile::GetUint(absl::string_view key) const {
   if (!integer) return WrongType(key, **value, "an integer");
   if (integer->value < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path_, ": metadata key '", key, "' is ", integer->value, "; it must not be negative"));
+        absl::StrCat(path_, ": metadata key ", Quoted(key), " is ", integer->value, "; it must not be negative"));
   }
   return static_cast<uint64_t>(integer->value);
 }
@@ -146,7 +165,7 @@ absl::StatusOr<double> ModelFile::GetFloat(absl::string_view key) const {
     return WrongType(key, **value, "a float");
   }
   if (!std::isfinite(number)) {
-    return absl::InvalidArgumentError(absl::StrCat(path_, ": metadata key '", key, "' is not a finite number"));
+    return absl::InvalidArgumentError(absl::StrCat(path_, ": metadata key ", Quoted(key), " is not a finite number"));
   }
   return number;
 }
@@ -181,8 +200,8 @@ absl::StatusOr<std::vector<int64_t>> ModelFile::GetInts(absl::string_view key) c
     const std::optional<Integer> integer = ReadInteger((*value)->element, cursor);
     if (!integer) return WrongType(key, **value, "an array of integers");
     if (!integer->in_range) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path_, ": element ", i, " of metadata key '", key, "' is larger than a signed 64-bit integer"));
+      return absl::InvalidArgumentError(absl::StrCat(path_, ": element ", i, " of metadata key ", Quoted(key),
+                                                     " is larger than a signed 64-bit integer"));
     }
     integers.push_back(integer->value);
   }
@@ -203,7 +222,7 @@ absl::StatusOr<std::vector<double>> ModelFile::GetFloats(absl::string_view key) 
     floats.push_back(element == Type::kFloat32 ? *cursor.Number<float>() : *cursor.Number<double>());
     if (!std::isfinite(floats.back())) {
       return absl::InvalidArgumentError(
-          absl::StrCat(path_, ": element ", i, " of metadata key '", key, "' is not a finite number"));
+          absl::StrCat(path_, ": element ", i, " of metadata key ", Quoted(key), " is not a finite number"));
     }
   }
   return floats;
@@ -223,7 +242,7 @@ absl::StatusOr<std::vector<bool>> ModelFile::GetBools(absl::string_view key) con
 absl::StatusOr<const FileTensor*> ModelFile::FindTensor(absl::string_view name) const {
   const auto found = tensor_index_.find(name);
   if (found == tensor_index_.end()) {
-    return absl::NotFoundError(absl::StrCat(path_, ": tensor '", name, "' is missing"));
+    return absl::NotFoundError(absl::StrCat(path_, ": tensor ", Quoted(name), " is missing"));
   }
   return &tensors_[found->second];
 }

@@ -70,7 +70,7 @@ class ModelFile {
 
   Container container() const { return container_; }
 
-  bool Has(absl::string_view key) const { return metadata_.contains(key); }
+  bool Has(absl::string_view key) const;
 
   // Typed metadata. NOT_FOUND when the key is missing, INVALID_ARGUMENT when it has another type or does not fit.
   absl::StatusOr<std::string> GetString(absl::string_view key) const;
@@ -82,6 +82,14 @@ class ModelFile {
   absl::StatusOr<std::vector<int64_t>> GetInts(absl::string_view key) const;   // an array of any integer type
   absl::StatusOr<std::vector<double>> GetFloats(absl::string_view key) const;  // of either width; all are finite
   absl::StatusOr<std::vector<bool>> GetBools(absl::string_view key) const;
+
+  // A key with its value. Views live as long as *this.
+  struct Entry {
+    absl::string_view key;
+    MetadataValue value;
+  };
+  // Those whose keys begin with `prefix`, in the order of their names.
+  std::vector<Entry> Entries(absl::string_view prefix) const;
 
   // NOT_FOUND names the tensor. The pointer lives as long as *this.
   absl::StatusOr<const FileTensor*> FindTensor(absl::string_view name) const;

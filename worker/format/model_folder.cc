@@ -26,6 +26,9 @@ namespace {
 // Far above any real one. tokenizer.json, which is not parsed here, may have more.
 constexpr size_t kMostTextBytes = size_t{64} << 20;
 
+constexpr char kHeadTensor[] = "output.weight", kEmbeddingTensor[] = "token_embd.weight";
+constexpr char kTemplate[] = "tokenizer.chat_template", kToolsTemplate[] = "tokenizer.chat_template.tool_use";
+
 // What the folder is called: in Hugging Face's cache, where folders are called after commits, the model's name.
 std::string NameOf(const std::string& path) {
   std::error_code ignored;
@@ -55,6 +58,7 @@ class FolderReader {
     if (!config.ok()) return config.status();
     const absl::StatusOr<HfModel> model = TranslateHfConfig(*config, In("config.json"), keys());
     if (!model.ok()) return model.status();
+    if (!model->unread_keys.empty()) file_->remarks_.push_back(model->unread_keys);
     keys().String("general.name", Name(*config));
     absl::Status status = ReadEnds(*config);
     if (status.ok()) status = ReadTokenizer();
@@ -67,10 +71,19 @@ class FolderReader {
   }
 
  private:
+  // Tensors of one kind.
+  struct Named {
+    int count = 0;
+    std::string first = {};
+    void Add(const std::string& name) {
+      if (count++ == 0) first = name;
+    }
+  };
   // What the ModelFile's views are of.
   struct Kept {
     MetadataWriter keys;
     std::vector<std::shared_ptr<const MappedFile>> mapped;
+    std::vector<std::vector<float>> rounded;  // tensors of F64
   };
 
   MetadataWriter& keys() { return kept_->keys; }
@@ -153,68 +166,107 @@ class FolderReader {
   absl::Status ReadTokenizer() {
     for (const auto& [key, name] : {std::pair("tokenizer.huggingface.json", "tokenizer.json"),
                                     {"tokenizer.huggingface.config", "tokenizer_config.json"},
-                                    {"tokenizer.chat_template", "chat_template.jinja"}}) {
-      const absl::StatusOr<std::shared_ptr<const MappedFile>> text = Text(name);
-      if (!text.ok()) return text.status();
-      if (*text != nullptr) keys().Text(key, (*text)->bytes());
-      if (*text == nullptr) file_->absent_.emplace(key, absl::StrCat(path_, " has no ", name));
+                                    {"tokenizer.huggingface.special_tokens_map", "special_tokens_map.json"}}) {
+      const absl::Status status = ReadText(key, name);
+      if (!status.ok()) return status;
+      if (!keys().values().contains(key)) file_->absent_.emplace(key, absl::StrCat(path_, " has no ", name));
     }
-    constexpr char kToolUse[] = "chat_templates/tool_use.jinja";
-    const absl::StatusOr<std::shared_ptr<const MappedFile>> tool_use = Text(kToolUse);
-    if (!tool_use.ok()) return tool_use.status();
-    if (*tool_use != nullptr) keys().Text("tokenizer.chat_template.tool_use", (*tool_use)->bytes());
-    if (keys().values().contains("tokenizer.chat_template")) return absl::OkStatus();
-    absl::Status status = ReadTemplate();
-    if (!status.ok() || keys().values().contains("tokenizer.chat_template")) return status;
-    return ReadProcessorTemplate();
+    const absl::StatusOr<JsonValue> config = TokenizerConfig();
+    if (!config.ok()) return config.status();
+    if (const JsonValue* ends = config->Find("add_eos_token"); ends != nullptr && ends->boolean() && *ends->boolean()) {
+      file_->remarks_.push_back(absl::StrCat(
+          In("tokenizer_config.json"),
+          ": add_eos_token has no effect: a prompt is continued, so no token that ends texts is put behind it"));
+    }
+    return ReadTemplates(*config);
   }
 
-  // Of the classes that also see images: an object with one template.
-  absl::Status ReadProcessorTemplate() {
-    constexpr char kName[] = "chat_template.json";
-    const absl::StatusOr<JsonValue> whole = Json(kName);
-    if (!whole.ok() || whole->is_null()) return whole.status();
-    const JsonValue* text = whole->Find("chat_template");
-    if (text == nullptr || text->text() == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat(In(kName), ": key chat_template must be there, and a text"));
-    }
-    keys().String("tokenizer.chat_template", *text->text());
-    return absl::OkStatus();
-  }
-
-  // The chat template in tokenizer_config.json: a text, or several with names.
-  absl::Status ReadTemplate() {
-    const auto found = keys().values().find("tokenizer.huggingface.config");
-    if (found == keys().values().end()) return absl::OkStatus();
+  // Null where there is none.
+  absl::StatusOr<JsonValue> TokenizerConfig() const {
+    const auto found = kept_->keys.values().find("tokenizer.huggingface.config");
+    if (found == kept_->keys.values().end()) return JsonValue();
     const absl::Span<const std::byte> bytes = found->second.bytes;
     const std::string where = In("tokenizer_config.json");
     if (bytes.size() > kMostTextBytes) {
       return absl::InvalidArgumentError(absl::StrCat(where, ": it has more than ", kMostTextBytes, " bytes"));
     }
-    const absl::StatusOr<JsonValue> config =
-        ParseJson({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, absl::StrCat(where, ": the text"));
-    if (!config.ok()) return config.status();
-    const JsonValue* chat = config->Find("chat_template");
-    const auto keep = [this](const std::string& key, const JsonValue* text) {
-      if (text != nullptr && text->text() != nullptr) keys().String(key, *text->text());
-    };
-    if (chat == nullptr || chat->array() == nullptr) {
-      keep("tokenizer.chat_template", chat);
+    return ParseJson({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, absl::StrCat(where, ": the text"));
+  }
+
+  // A text that becomes a key's value, where it is there.
+  absl::Status ReadText(const char* key, const char* name) {
+    const absl::StatusOr<std::shared_ptr<const MappedFile>> text = Text(name);
+    if (text.ok() && *text != nullptr) keys().Text(key, (*text)->bytes());
+    return text.status();
+  }
+
+  // As transformers' tokenizers find them: files of their own, or else what the configuration says; then as its
+  // processors do. What cannot be used leaves the model without, for prompts need none.
+  absl::Status ReadTemplates(const JsonValue& tokenizer_config) {
+    for (const auto& [key, name] : {std::pair(kTemplate, "chat_template.jinja"),
+                                    {kTemplate, "additional_chat_templates/default.jinja"},
+                                    {kToolsTemplate, "additional_chat_templates/tool_use.jinja"}}) {
+      const absl::Status status = ReadText(key, name);
+      if (!status.ok()) return status;
+    }
+    if (HasTemplate() || HasOtherTemplates()) {
+      file_->absent_.emplace(kTemplate,
+                             absl::StrCat(path_, " has no chat template by default, in chat_template.jinja"));
       return absl::OkStatus();
     }
+    KeepTemplates(tokenizer_config.Find("chat_template"));
+    if (!HasTemplate()) ReadProcessorTemplate();
+    file_->absent_.emplace(kTemplate, absl::StrCat(path_, " has no chat template"));
+    return absl::OkStatus();
+  }
+
+  bool HasTemplate() const {
+    return kept_->keys.values().contains(kTemplate) || kept_->keys.values().contains(kToolsTemplate);
+  }
+
+  // No request can choose these. But where they are, transformers does not look into the configuration.
+  bool HasOtherTemplates() const {
+    std::error_code none;
+    const std::filesystem::directory_iterator folder(In("additional_chat_templates"), none);
+    return !none && std::any_of(begin(folder), end(folder),
+                                [](const auto& file) { return file.path().extension() == ".jinja"; });
+  }
+
+  // A text; or several with names, in an object or in an array of objects: `default`, and `tool_use` for chats with
+  // tools.
+  void KeepTemplates(const JsonValue* chat) {
+    const auto keep = [this](const char* key, const JsonValue* text) {
+      if (text != nullptr && text->text() != nullptr) keys().String(key, *text->text());
+    };
+    if (chat == nullptr) return;
+    keep(kTemplate, chat);
+    keep(kTemplate, chat->Find("default"));
+    keep(kToolsTemplate, chat->Find("tool_use"));
+    if (chat->array() == nullptr) return;
     for (const JsonValue& entry : *chat->array()) {
       const JsonValue* name = entry.Find("name");
       if (name == nullptr || name->text() == nullptr) continue;
-      if (*name->text() == "default") keep("tokenizer.chat_template", entry.Find("template"));
-      if (*name->text() == "tool_use") keep("tokenizer.chat_template.tool_use", entry.Find("template"));
+      if (*name->text() == "default") keep(kTemplate, entry.Find("template"));
+      if (*name->text() == "tool_use") keep(kToolsTemplate, entry.Find("template"));
     }
-    return absl::OkStatus();
+  }
+
+  // Models that also see images keep their template in this file.
+  void ReadProcessorTemplate() {
+    constexpr char kName[] = "chat_template.json";
+    const absl::StatusOr<JsonValue> whole = Json(kName);
+    if (whole.ok() && whole->is_null()) return;
+    if (whole.ok()) KeepTemplates(whole->Find("chat_template"));
+    if (HasTemplate()) return;
+    const std::string why = whole.ok() ? absl::StrCat(In(kName), ": key chat_template has no template")
+                                       : std::string(whole.status().message());
+    file_->absent_.emplace(kTemplate, why);
   }
 
   absl::Status ReadTensors(const HfModel& model) {
     absl::StatusOr<std::vector<FolderShard>> shards = OpenFolderWeights(path_);
     if (!shards.ok()) return shards.status();
-    const HfNames names(model.architecture, model.layers, model.tied);
+    const HfNames names(model.architecture, model.layers, model.tied, model.biases);
     absl::flat_hash_map<std::string, std::string> stored;  // where each is, by GGUF's name
     for (FolderShard& shard : *shards) {
       for (const SafetensorsEntry& entry : shard.tensors.entries) {
@@ -222,19 +274,17 @@ class FolderReader {
         if (!status.ok()) return status;
       }
       file_->weight_files_.push_back(shard.mapped->bytes());
+      for (std::string& remark : shard.remarks) file_->remarks_.push_back(std::move(remark));
       Keep(shard.path, std::move(shard.mapped), shard.tensors.head);
     }
-    if (left_out_ > 0) {
-      file_->remarks_.push_back(absl::StrCat(
-          path_, ": ", left_out_, " tensors are left out, for no part of the text model reads them (the first: ",
-          Quoted(first_left_out_), ")"));
-    }
+    RemarkNamed(model);
+    if (model.tied && !stored.contains(kEmbeddingTensor)) TakeHeadAsEmbedding(stored);
     if (model.tied) JudgeOwnHead();
     const auto has = [&](const std::string& name) { return stored.contains(name); };
-    const std::optional<HfNames::Needed> missing = names.FirstMissing(has);
+    const HfNames without_biases(model.architecture, model.layers, model.tied);
+    const std::optional<HfNames::Needed> missing = without_biases.FirstMissing(has);
     if (!missing) {
-      const HfNames announced(model.architecture, model.layers, model.tied, model.biases);
-      if (const std::optional<HfNames::Needed> bias = announced.FirstMissing(has)) {
+      if (const std::optional<HfNames::Needed> bias = names.FirstMissing(has)) {
         file_->remarks_.push_back(absl::StrCat(In("config.json"), ": biases are announced, and tensor '", bias->stored,
                                                "' is missing: such count as 0, as in transformers"));
       }
@@ -247,7 +297,11 @@ class FolderReader {
   absl::Status ReadTensor(HfName name, const SafetensorsEntry& entry, const std::string& shard,
                           absl::flat_hash_map<std::string, std::string>& stored) {
     if (name.role == HfName::Role::kIgnored) {
-      if (left_out_++ == 0) first_left_out_ = entry.name;
+      left_out_.Add(entry.name);
+      return absl::OkStatus();
+    }
+    if (name.role == HfName::Role::kBeyond) {
+      beyond_.Add(entry.name);
       return absl::OkStatus();
     }
     if (name.role == HfName::Role::kUnknown) {
@@ -255,7 +309,8 @@ class FolderReader {
           absl::StrCat(shard, ": tensor ", Quoted(entry.name),
                        " is none that the family knows; the model would compute without it"));
     }
-    absl::StatusOr<FileTensor> tensor = ToFileTensor(entry, shard, std::move(name.name));
+    if (name.unannounced) unannounced_.Add(entry.name);
+    absl::StatusOr<FileTensor> tensor = ToFileTensor(Rounded(entry), shard, std::move(name.name));
     if (!tensor.ok()) return tensor.status();
     const auto [other, is_new] = stored.emplace(tensor->name, tensor->stored_as);
     if (!is_new) {
@@ -266,18 +321,57 @@ class FolderReader {
     return absl::OkStatus();
   }
 
+  // In F32 where it is in F64, which nothing computes in.
+  SafetensorsEntry Rounded(SafetensorsEntry entry) {
+    if (entry.dtype != "F64") return entry;
+    rounded_.Add(entry.name);
+    kept_->rounded.push_back(RoundedToF32(entry.data));
+    const std::vector<float>& floats = kept_->rounded.back();
+    entry.dtype = "F32";
+    entry.data = {reinterpret_cast<const std::byte*>(floats.data()), floats.size() * sizeof(float)};
+    return entry;
+  }
+
+  // Of tensors that ReadTensor has come upon.
+  void RemarkNamed(const HfModel& model) {
+    const auto remark = [this](const Named& tensors, const std::string& where, const std::string& what) {
+      if (tensors.count == 0) return;
+      file_->remarks_.push_back(
+          absl::StrCat(where, ": ", tensors.count, " tensors ", what, " (the first: ", Quoted(tensors.first), ")"));
+    };
+    remark(left_out_, path_, "are left out, for no part of the text model reads them");
+    remark(beyond_, In("config.json"),
+           absl::StrCat("are left out, for num_hidden_layers says that there are ", model.layers, " layers"));
+    remark(rounded_, path_, "are F64 and rounded to F32, in memory of their own");
+    remark(unannounced_, In("config.json"),
+           "are biases that it does not announce: they are used, where transformers leaves them out");
+  }
+
+  FileTensor* TensorNamed(absl::string_view name) {
+    const auto found = std::find_if(file_->tensors_.begin(), file_->tensors_.end(),
+                                    [&](const FileTensor& tensor) { return tensor.name == name; });
+    return found == file_->tensors_.end() ? nullptr : &*found;
+  }
+
+  // Of two that are one, a program that saves them may keep either. transformers from 5 on reads both kinds of folders.
+  void TakeHeadAsEmbedding(absl::flat_hash_map<std::string, std::string>& stored) {
+    FileTensor* const head = TensorNamed(kHeadTensor);
+    if (head == nullptr) return;
+    head->name = kEmbeddingTensor;
+    stored.emplace(kEmbeddingTensor, head->stored_as);
+    file_->remarks_.push_back(absl::StrCat(In("config.json"),
+                                           ": tie_word_embeddings says that the head is the embedding, and only ",
+                                           head->stored_as, " is there: it is both"));
+  }
+
   // A head beside tie_word_embeddings is the embedding once more, which then is left out, or one of its own, which is
   // what the model was trained to: transformers from 5 on takes it, too.
   void JudgeOwnHead() {
-    const auto named = [this](absl::string_view name) {
-      return std::find_if(file_->tensors_.begin(), file_->tensors_.end(),
-                          [&](const FileTensor& tensor) { return tensor.name == name; });
-    };
-    const auto head = named("output.weight"), embedding = named("token_embd.weight");
-    if (head == file_->tensors_.end() || embedding == file_->tensors_.end()) return;
+    FileTensor *const head = TensorNamed(kHeadTensor), *const embedding = TensorNamed(kEmbeddingTensor);
+    if (head == nullptr || embedding == nullptr) return;
     if (head->type == embedding->type && head->dims == embedding->dims &&
         std::memcmp(head->data.data(), embedding->data.data(), head->data.size()) == 0) {
-      file_->tensors_.erase(head);
+      file_->tensors_.erase(file_->tensors_.begin() + (head - file_->tensors_.data()));
       return;
     }
     file_->remarks_.push_back(absl::StrCat(In("config.json"),
@@ -289,8 +383,7 @@ class FolderReader {
   std::shared_ptr<ModelFile> file_;
   const std::shared_ptr<Kept> kept_;
   std::string hashed_;  // names, sizes and hashes of all files
-  int left_out_ = 0;    // tensors
-  std::string first_left_out_;
+  Named left_out_, beyond_, rounded_, unannounced_;
 };
 
 absl::StatusOr<std::shared_ptr<const ModelFile>> OpenFolder(const std::string& path) {

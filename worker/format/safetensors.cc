@@ -181,6 +181,16 @@ absl::StatusOr<Safetensors> ReadSafetensors(const std::string& path, absl::Span<
   return SafetensorsReader(path, bytes).Read();
 }
 
+std::vector<float> RoundedToF32(absl::Span<const std::byte> doubles) {
+  std::vector<float> rounded(doubles.size() / sizeof(double));
+  for (size_t i = 0; i < rounded.size(); ++i) {
+    double value;  // it may lie unaligned
+    std::memcpy(&value, doubles.data() + i * sizeof(value), sizeof(value));
+    rounded[i] = static_cast<float>(value);
+  }
+  return rounded;
+}
+
 absl::StatusOr<FileTensor> ToFileTensor(const SafetensorsEntry& entry, const std::string& path, std::string name) {
   const auto refuse = [&](const std::string& why) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": tensor ", Quoted(entry.name), " ", why));
@@ -193,7 +203,8 @@ absl::StatusOr<FileTensor> ToFileTensor(const SafetensorsEntry& entry, const std
   } else if (entry.dtype == "BF16") {
     tensor.type = WeightType::kBF16;
   } else {
-    return refuse(absl::StrCat("is of type ", Quoted(entry.dtype), ", which cannot be read; F32, F16 and BF16 can"));
+    return refuse(
+        absl::StrCat("is of type ", Quoted(entry.dtype), ", which cannot be read; F64, F32, F16 and BF16 can"));
   }
   if (entry.shape.empty() || entry.shape.size() > 4) {
     return refuse(absl::StrCat("has ", entry.shape.size(), " dimensions; 1 to 4 are read"));

@@ -30,6 +30,9 @@ struct Safetensors {
 // where. Takes a small multiple of the header's size of memory, whatever is in it.
 absl::StatusOr<Safetensors> ReadSafetensors(const std::string& path, absl::Span<const std::byte> bytes);
 
+// Elements of F64, each rounded to the f32 nearest to it, as transformers does; what is too large becomes infinite.
+std::vector<float> RoundedToF32(absl::Span<const std::byte> doubles);
+
 // The entry under GGUF's `name`. INVALID_ARGUMENT for what no model of ours has: another type than F32, F16 and BF16,
 // not 1 to 4 dimensions, no elements.
 absl::StatusOr<FileTensor> ToFileTensor(const SafetensorsEntry& entry, const std::string& path, std::string name);

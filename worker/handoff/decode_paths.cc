@@ -27,9 +27,9 @@ void DecodePaths::OnEnd(const PeerId& decode, const absl::Status& status) {
   path.backoff.Failed(MonotonicNow());
 }
 
-// A cancelled push tells nothing; any other end but UNAVAILABLE is an answer.
+// A push that was cancelled, or never sent, tells nothing; any other end but UNAVAILABLE is an answer.
 void DecodePaths::TakeAnswer(const absl::Status& end, Broken& path) {
-  if (absl::IsCancelled(end)) return;
+  if (absl::IsCancelled(end) || absl::IsResourceExhausted(end)) return;
   if (!absl::IsUnavailable(end)) {
     path.status = absl::OkStatus();
     return;

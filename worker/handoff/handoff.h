@@ -13,9 +13,6 @@
 
 namespace runahead {
 
-// What a worker's slices travel over to other processes: the message engine of its links, or gRPC.
-enum class HandoffRoute { kLink, kGrpc };
-
 // Tokens [begin, end) of the prompt in one layer; the bytes are dense rows, in `form`.
 struct Slice {
   LeaseId lease;
@@ -26,14 +23,14 @@ struct Slice {
   RowForm form = RowForm::kF32;
 };
 
-// Thread-safe. Implementations: over a message engine (TCP, UCX), gRPC, in-process.
+// Thread-safe. Implementations: over the links' message engine, in-process.
 class HandoffSender {
  public:
   virtual ~HandoffSender() = default;
   // Sends `bytes` to the store of `decode` once `after` has fired (with an error: nothing is sent, the event carries
   // it). Fires OK when the receiver has ACCEPTED the slice: `bytes` may be reused. Errors: DATA_LOSS after three
   // CORRUPT answers, NOT_FOUND (no lease), OUT_OF_RANGE (bad range), FAILED_PRECONDITION (another
-  // form), UNAVAILABLE (peer gone), CANCELLED.
+  // form), UNAVAILABLE (peer gone), RESOURCE_EXHAUSTED (no memory here to bring it out of the device), CANCELLED.
   virtual Event Push(const PeerId& decode, const Slice& slice, ConstBufferRef bytes, const Event& after) = 0;
   // Slices of `lease` not yet on the wire fire CANCELLED; those under way are awaited by their events.
   virtual void Cancel(const LeaseId& lease) = 0;

@@ -1,21 +1,45 @@
 #include "worker/handoff/slice.h"
 
-#include <xxhash.h>
+#include <iterator>
 
-#include <memory>
+#include "worker/link/running_sum.h"
 
 namespace runahead {
 
-uint64_t HashPieces(const std::vector<BufferRef>& pieces) {
-  if (pieces.size() == 1) {
-    return pieces[0].size == 0 ? XXH64(nullptr, 0, 0) : XXH64(pieces[0].data(), pieces[0].size, /*seed=*/0);
+absl::StatusCode CodeOf(SliceVerdict verdict) {
+  switch (verdict) {
+    case SliceVerdict::kAccepted:
+      return absl::StatusCode::kOk;
+    case SliceVerdict::kCorrupt:
+      return absl::StatusCode::kDataLoss;
+    case SliceVerdict::kNoLease:
+      return absl::StatusCode::kNotFound;
+    case SliceVerdict::kBadRange:
+      return absl::StatusCode::kOutOfRange;
+    case SliceVerdict::kBadForm:
+      return absl::StatusCode::kFailedPrecondition;
   }
-  const std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)> state(XXH64_createState(), &XXH64_freeState);
-  XXH64_reset(state.get(), /*seed=*/0);
+  return absl::StatusCode::kInternal;
+}
+
+uint64_t SeedOf(const Slice& slice) {
+  const uint64_t what[] = {slice.lease.incarnation,
+                           slice.lease.number,
+                           slice.lease.epoch,
+                           static_cast<uint64_t>(slice.layer),
+                           static_cast<uint64_t>(slice.begin),
+                           static_cast<uint64_t>(slice.end),
+                           static_cast<uint64_t>(slice.kind),
+                           static_cast<uint64_t>(slice.form)};
+  return SumSeed(what, std::size(what));
+}
+
+uint64_t SumPieces(uint64_t seed, const std::vector<BufferRef>& pieces) {
+  RunningSum sum(seed);
   for (const BufferRef& piece : pieces) {
-    if (piece.size > 0) XXH64_update(state.get(), piece.data(), piece.size);
+    if (piece.size > 0) sum.Add(piece.data(), piece.size);
   }
-  return XXH64_digest(state.get());
+  return sum.value();
 }
 
 }  // namespace runahead

@@ -11,7 +11,7 @@ int64_t RowBytes(const KvStoreOptions& store, SliceKind kind) {
     case SliceKind::kKv:
       return store.row_bytes;
     case SliceKind::kX:
-      return store.x_row_bytes;
+      return store.arriving_x_row_bytes();
   }
   return 0;  // a wire may bring any number
 }
@@ -29,7 +29,7 @@ std::optional<SliceVerdict> SliceReceiver::Misfit(const SliceHeader& header) con
   constexpr int64_t kMostTokens = int64_t{1} << 40;
   const auto row_bytes = static_cast<uint64_t>(RowBytes(store_.options(), slice.kind));
   if (row_bytes == 0) return SliceVerdict::kBadRange;
-  const RowForm wanted = slice.kind == SliceKind::kX ? store_.options().x_form : options_.kv_form;
+  const RowForm wanted = slice.kind == SliceKind::kX ? store_.options().arriving_x_form() : options_.kv_form;
   if (slice.form != wanted) return SliceVerdict::kBadForm;
   const bool fits = slice.begin >= 0 && slice.end > slice.begin && slice.end <= kMostTokens &&
                     header.bytes == row_bytes * static_cast<uint64_t>(slice.end - slice.begin);
@@ -71,15 +71,22 @@ void SliceReceiver::Begin(const SliceHeader& header, std::function<void(Outcome)
 }
 
 void SliceReceiver::Finish(const SliceHeader& header, const Write& write, std::function<void(SliceVerdict)> then) {
-  if (HashPieces(write->destination()) != header.xxh64) {
-    if (options_.on_corrupt) options_.on_corrupt();
-    Abandon(write);
-    return then(Told(SliceVerdict::kCorrupt));
-  }
+  if (SumPieces(SeedOf(header.slice), write->destination()) == header.sum) return Commit(write, std::move(then));
+  NoteDamaged();
+  Abandon(write);
+  then(SliceVerdict::kCorrupt);
+}
+
+void SliceReceiver::Commit(const Write& write, std::function<void(SliceVerdict)> then) {
   write->Commit().OnFire([this, then = std::move(then)](const absl::Status& committed) {
     WriteEnded();
     then(Told(VerdictOn(committed)));
   });
+}
+
+void SliceReceiver::NoteDamaged() const {
+  if (options_.on_corrupt) options_.on_corrupt();
+  Told(SliceVerdict::kCorrupt);
 }
 
 void SliceReceiver::Abandon(const Write& write) {

@@ -12,18 +12,22 @@
 #include "kernels/base/mutex.h"
 #include "kernels/base/row_form.h"
 #include "server/base/progress_meter.h"
-#include "worker/handoff/faults.h"
 #include "worker/handoff/slice.h"
 #include "worker/kv/store.h"
 
 namespace runahead {
 
+struct SliceHeader {
+  Slice slice;
+  uint64_t bytes = 0;
+  uint64_t sum = 0;  // of its bytes, seeded by SeedOf, where Finish is to check it
+};
+
 struct SliceReceiverOptions {
-  RowForm kv_form = RowForm::kF32;                    // of rows of KV as they come; of X it is the store's x_form
-  std::function<void()> on_corrupt;                   // a slice arrived corrupt; any thread, may be empty
-  HandoffFaults* faults = nullptr;                    // tests only
+  RowForm kv_form = RowForm::kF32;                    // of rows of KV as they come; of X the store says it
+  std::function<void()> on_corrupt = {};              // a slice arrived corrupt; any thread, may be empty
   std::function<void(SliceVerdict)> on_verdict = {};  // a slice is answered; as on_corrupt
-  std::shared_ptr<ProgressMeter> progress = nullptr;  // of who hashes what came by links; null: nobody asks
+  std::shared_ptr<ProgressMeter> progress = nullptr;  // of who covers what came by links; null: nobody asks
 };
 
 // Thread-safe. One per store, whatever the transports. The store outlives it and its writes.
@@ -41,19 +45,20 @@ class SliceReceiver {
   // behind it.
   void Begin(const SliceHeader& header, std::function<void(Outcome)> then) RUNAHEAD_EXCLUDES(mu_);
 
-  // The bytes are in: hashes them and covers the rows, or leaves them uncovered. Runs `then` once: at once, or on the
+  // The bytes are in and whole: covers the rows, or leaves them uncovered. Runs `then` once: at once, or on the
   // device's thread when the bytes have reached the store's memory, so it is to be short. A copy that fails is like
   // bytes that were lost on the way: CORRUPT. The receiver lives until `then` has begun.
+  void Commit(const Write& write, std::function<void(SliceVerdict)> then) RUNAHEAD_EXCLUDES(mu_);
+  // The same, once their sum is that of the header; else CORRUPT.
   void Finish(const SliceHeader& header, const Write& write, std::function<void(SliceVerdict)> then)
       RUNAHEAD_EXCLUDES(mu_);
   // The bytes will not come.
   void Abandon(const Write& write) RUNAHEAD_EXCLUDES(mu_);
 
-  // `verdict`, which on_verdict hears of: for a transport that refuses a slice by itself.
-  SliceVerdict Told(SliceVerdict verdict) const;
+  // The bytes came damaged, and come again if they may.
+  void NoteDamaged() const;
 
-  HandoffFaults* faults() const { return options_.faults; }
-  ProgressMeter* progress() const { return options_.progress.get(); }
+  const std::shared_ptr<ProgressMeter>& progress() const { return options_.progress; }
 
  private:
   struct Waiting {
@@ -61,6 +66,8 @@ class SliceReceiver {
     std::function<void(Outcome)> then;
   };
 
+  // `verdict`, which on_verdict hears of.
+  SliceVerdict Told(SliceVerdict verdict) const;
   // Nothing where it fits.
   std::optional<SliceVerdict> Misfit(const SliceHeader& header) const;
   void WriteEnded() RUNAHEAD_EXCLUDES(mu_);

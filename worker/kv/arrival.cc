@@ -12,6 +12,7 @@ Arrival::Arrival(int64_t layers, int64_t tokens, std::vector<SliceKind> kinds, i
     : layers_(layers),
       tokens_(tokens),
       kv_from_(kv_from),
+      end_(tokens),
       kinds_(std::move(kinds)),
       hidden_(std::move(hidden)),
       covered_(kinds_.size() * layers) {
@@ -24,6 +25,12 @@ Arrival::Arrival(int64_t layers, int64_t tokens, std::vector<SliceKind> kinds, i
       if (come > 0) Add(SetOf(kind, layer), 0, come);
     }
   }
+}
+
+void Arrival::EndAt(int64_t tokens) {
+  RUNAHEAD_CHECK(under_way_.empty() && tokens >= fixed_ && tokens <= tokens_);
+  end_ = tokens;
+  for (size_t set = 0; set < covered_.size(); ++set) Add(set, tokens, tokens_);
 }
 
 bool Arrival::Has(SliceKind kind) const {
@@ -79,7 +86,7 @@ int64_t Arrival::layers_complete() const {
 }
 
 int64_t Arrival::Settled() const {
-  int64_t settled = tokens_;
+  int64_t settled = end_;
   for (const IntervalSet& set : covered_) settled = std::min(settled, set.Prefix());
   for (const UnderWay& write : under_way_) settled = std::min(settled, write.begin);
   return settled;

@@ -16,11 +16,20 @@ enum class SliceKind { kKv, kX };
 // empty, and lie in the prompt.
 class Arrival {
  public:
-  // Of a prompt of `tokens` tokens: complete when each of `kinds` has come for all of it in every layer. Other kinds
-  // are not to be asked for. KV before `kv_from` is not waited for, nor is anything of the first hidden[layer] tokens,
-  // which nobody sees in that layer (without `hidden`: none): they count as come from the beginning.
+  // Of `tokens` tokens, as a rule a prompt's: complete when each of `kinds` has come for all of it in every layer.
+  // Other kinds are not to be asked for. KV before `kv_from` is not waited for, nor is anything of the first
+  // hidden[layer] tokens, which nobody sees in that layer (without `hidden`: none): they count as come from the
+  // beginning.
   Arrival(int64_t layers, int64_t tokens, std::vector<SliceKind> kinds = {SliceKind::kKv}, int64_t kv_from = 0,
           std::vector<int64_t> hidden = {});
+
+  // Only the first `tokens` tokens come: the others count as come, and are not settled by it. While no write is under
+  // way. At least what is fixed.
+  void EndAt(int64_t tokens);
+  // How many tokens from the first on come, of any kind: all unless EndAt said less.
+  int64_t end() const { return end_; }
+  int64_t tokens() const { return tokens_; }
+  bool under_way() const { return !under_way_.empty(); }  // some write is
 
   const std::vector<SliceKind>& kinds() const { return kinds_; }
   bool Has(SliceKind kind) const;  // is among kinds()
@@ -62,7 +71,7 @@ class Arrival {
   size_t SetOf(SliceKind kind, int64_t layer) const;
   void Add(size_t set, int64_t begin, int64_t end);
 
-  int64_t layers_, tokens_, kv_from_;
+  int64_t layers_, tokens_, kv_from_, end_;
   std::vector<SliceKind> kinds_;
   std::vector<int64_t> hidden_;       // [layers]
   std::vector<IntervalSet> covered_;  // [kinds][layers]

@@ -25,7 +25,7 @@ std::vector<KvSpan> KvArena::Spans(absl::Span<const int32_t> blocks, int64_t lay
   std::vector<KvSpan> spans;
   while (begin < end) {
     const int64_t tokens = std::min(end, (begin / kKvBlockTokens + 1) * kKvBlockTokens) - begin;
-    const int64_t row = (layer * blocks_ + blocks[begin / kKvBlockTokens]) * kKvBlockTokens + begin % kKvBlockTokens;
+    const int64_t row = layer * blocks_ * kKvBlockTokens + RowOf(blocks, begin);
     const size_t offset = static_cast<size_t>(row * row_bytes_);
     const size_t bytes = static_cast<size_t>(tokens * row_bytes_);
     if (!spans.empty() && spans.back().rows.offset + spans.back().rows.size == offset) {

@@ -40,6 +40,10 @@ class KvArena {
   int64_t block_bytes() const { return layers_ * kKvBlockTokens * row_bytes_; }
   // All blocks of `layer`: [blocks][kKvBlockTokens][row_bytes].
   BufferRef Layer(int64_t layer) const;
+  // The row of Layer's in which a token of a sequence lies whose blocks are `blocks`: the same in every layer.
+  static int64_t RowOf(absl::Span<const int32_t> blocks, int64_t token) {
+    return blocks[token / kKvBlockTokens] * kKvBlockTokens + token % kKvBlockTokens;
+  }
   // Tokens [begin, end) of a sequence that lies in `blocks`, in token order, joined where they touch.
   std::vector<KvSpan> Spans(absl::Span<const int32_t> blocks, int64_t layer, int64_t begin, int64_t end) const;
 

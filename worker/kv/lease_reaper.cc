@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "kernels/base/thread_name.h"
+
 namespace runahead {
 
 LeaseReaper::LeaseReaper(KvStore& store, Clock& clock, std::function<void(int)> after_pass, absl::Duration period)
@@ -17,6 +19,7 @@ LeaseReaper::~LeaseReaper() {
 }
 
 void LeaseReaper::Run() {
+  NameThread("lease expiry");
   while (true) {
     {
       MutexLock lock(mu_);

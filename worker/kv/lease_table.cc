@@ -21,6 +21,7 @@ LeaseId LeaseTable::Add(std::unique_ptr<KvLease> lease) {
   Renew(*lease);
   LeaseId id{incarnation_, RandomBits64(), epoch_};
   while (leases_.contains(id.number)) id.number = RandomBits64();
+  growing_ += lease->grows ? 1 : 0;
   leases_.emplace(id.number, std::move(lease));
   ++living_;
   return id;
@@ -40,6 +41,12 @@ absl::StatusOr<KvLease*> LeaseTable::Find(const LeaseId& id) {
 
 void LeaseTable::Renew(KvLease& lease) const {
   lease.expires = clock_.Now() + life_;
+}
+
+void LeaseTable::Promise(KvLease& lease, int64_t blocks) {
+  promised_ -= lease.promised;
+  lease.promised = lease.dead ? 0 : blocks;
+  promised_ += lease.promised;
 }
 
 bool LeaseTable::IsExpired(const KvLease& lease) const {
@@ -97,7 +104,9 @@ LeaseTable::Ending LeaseTable::Kill(uint64_t number) {
   KvLease& lease = at(number);
   RUNAHEAD_CHECK(!lease.dead);
   lease.dead = true;
+  Promise(lease, 0);
   --living_;
+  growing_ -= lease.grows ? 1 : 0;
   Ending ending{lease.completed, {}};
   ending.blocks = ForgetIfUnpinned(number);
   return ending;

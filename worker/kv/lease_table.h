@@ -40,9 +40,15 @@ struct KvLease {
       : prompt_tokens(prompt), total_tokens(total), blocks(std::move(its_blocks)), arrival(std::move(its_arrival)) {}
 
   const int64_t prompt_tokens, total_tokens;
-  const std::vector<int32_t> blocks;  // in token order; the lease has a reference to each
-  Arrival arrival;                    // the table does not look at it
-  EventSource completed;              // the owner fires it, outside of its lock
+  std::vector<int32_t> blocks;  // in token order; the lease has a reference to each
+  Arrival arrival;              // the table does not look at it
+  EventSource completed;        // the owner fires it, outside of its lock
+  bool grows = false;           // LeaseRequest::expected_tokens; set before it is added
+  bool moves_in = false;        // LeaseRequest::arriving_tokens, until EndArrival; the table does not look at it
+  // Of one that grows; the table does not look at these either.
+  bool parked_first = false;
+  bool was_parked = false;     // its memory went once
+  int64_t counted_tokens = 0;  // what it is counted for: what is expected, or has turned out to be needed
   // What holds it: each ends by itself when its peer or its call does.
   bool awaited = false;  // somebody waits for `completed`
   bool open = false;     // somebody decodes it; this pins its blocks, too
@@ -50,6 +56,7 @@ struct KvLease {
   // The table's own.
   bool dead = false;
   absl::Time expires;
+  int64_t promised = 0;  // blocks, beside those that it has
 };
 
 // Not thread-safe: the owner's lock guards it. A lease lives `life` past its making and its last renewal, and as long
@@ -73,6 +80,9 @@ class LeaseTable {
   // One that lives or is pinned.
   KvLease& at(uint64_t number) { return *leases_.at(number); }
   void Renew(KvLease& lease) const;
+  // From now on the lease is promised so many blocks beside those that it has, until it is dead: then it is promised
+  // none.
+  void Promise(KvLease& lease, int64_t blocks);
 
   // Nothing where no such lease lives.
   std::optional<Ending> Release(const LeaseId& id);
@@ -89,7 +99,9 @@ class LeaseTable {
 
   uint32_t epoch() const { return epoch_; }
   int64_t living() const { return living_; }
-  int64_t expired() const { return expired_; }  // since the start
+  int64_t growing() const { return growing_; }    // of the living ones, those that grow
+  int64_t promised() const { return promised_; }  // blocks, to all leases together
+  int64_t expired() const { return expired_; }    // since the start
   bool empty() const { return leases_.empty(); }
 
  private:
@@ -101,7 +113,7 @@ class LeaseTable {
   const absl::Duration life_;
   Clock& clock_;
   uint32_t epoch_ = 0;
-  int64_t living_ = 0, expired_ = 0;
+  int64_t living_ = 0, growing_ = 0, expired_ = 0, promised_ = 0;
   absl::flat_hash_map<uint64_t, std::unique_ptr<KvLease>> leases_;
 };
 

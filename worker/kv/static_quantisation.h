@@ -50,7 +50,7 @@ class StaticQuantisation {
   struct Layer {
     TensorQuantisation keys, values;
   };
-  const int64_t kv_dim_;
+  int64_t kv_dim_;
   std::vector<std::optional<Layer>> layers_;  // nothing: not fixed
   int64_t saturated_ = 0;
 };

@@ -10,61 +10,6 @@
 #include "kernels/base/status_macros.h"
 
 namespace runahead {
-namespace {
-
-// Values of a row of KV.
-int64_t RowValues(const KvStoreOptions& options) {
-  return options.row_bytes / static_cast<int64_t>(DTypeSize(options.quantisation->dtype));
-}
-
-BounceBuffer::Move QuantiseBy(const KvStoreOptions& options) {
-  return {options.stored_row_bytes(), [how = *options.quantisation, columns = RowValues(options),
-                                       row_bytes = static_cast<size_t>(options.row_bytes)](
-                                          Stream& stream, const ConstBufferRef& from, const BufferRef& to) {
-            const Tensor rows = MakeTensor(from, how.dtype, static_cast<int64_t>(from.size / row_bytes), columns);
-            return how.host->QuantizeKv(stream, rows, how.quant, to);
-          }};
-}
-
-// Null where slices need none.
-absl::StatusOr<std::unique_ptr<BounceBuffer>> MakeBounceBuffer(const KvStoreOptions& options, Device& device,
-                                                               int64_t store_blocks) {
-  const bool quantises = options.quantisation.has_value();
-  const bool reaches = options.tier == MemoryKind::kHost || device.host_reads_device_memory();
-  if (reaches && !quantises) return nullptr;
-  const int64_t block_bytes = kKvBlockTokens * options.row_bytes;
-  const int64_t blocks = options.bounce_bytes == 0 ? store_blocks : options.bounce_bytes / block_bytes;
-  if (blocks < store_blocks) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "slices reach a store in device memory through %d bytes of host memory, and one slice may be as "
-        "large as a layer of the store, which has %d bytes",
-        options.bounce_bytes, store_blocks * block_bytes));
-  }
-  if (quantises) {
-    return BounceBuffer::Create(*options.quantisation->host, blocks, options.row_bytes, QuantiseBy(options));
-  }
-  return BounceBuffer::Create(device, blocks, options.row_bytes, BounceBuffer::CopyBy(device, options.row_bytes));
-}
-
-absl::Status CheckQuantisation(const KvStoreOptions& options) {
-  if (!options.quantisation.has_value()) return absl::OkStatus();
-  const KvQuant& quant = options.quantisation->quant;
-  if (options.tier == MemoryKind::kHost && options.quantisation->host != nullptr &&
-      (quant.bits == 4 || quant.bits == 8) && quant.group > 0 && RowValues(options) % quant.group == 0) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrFormat("KV of %d bytes a row cannot be kept in %d bits by groups of %d: 4 and 8 bits work, in host "
-                      "memory, where a row is whole groups",
-                      options.row_bytes, quant.bits, quant.group));
-}
-
-}  // namespace
-
-int64_t KvStoreOptions::stored_row_bytes() const {
-  if (!quantisation.has_value()) return row_bytes;
-  return static_cast<int64_t>(KvQuantRowBytes(RowValues(*this), quantisation->quant));
-}
 
 absl::StatusOr<std::unique_ptr<KvStore>> KvStore::Create(const KvStoreOptions& options, Device& device, Clock& clock) {
   const int64_t blocks = options.capacity_tokens / kKvBlockTokens;
@@ -85,7 +30,7 @@ absl::StatusOr<std::unique_ptr<KvStore>> KvStore::Create(const KvStoreOptions& o
         absl::StrFormat("windows of %d layers, and the store has %d", options.windows.size(), options.layers));
   }
   RUNAHEAD_RETURN_IF_ERROR(CheckQuantisation(options));
-  RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<BounceBuffer> bounce, MakeBounceBuffer(options, device, blocks));
+  RUNAHEAD_ASSIGN_OR_RETURN(ArrivalBuffers bounce, MakeArrivalBuffers(options, device, blocks));
   RUNAHEAD_ASSIGN_OR_RETURN(KvArena arena,
                             KvArena::Create(device, options.tier, options.layers, blocks, options.stored_row_bytes()));
   std::optional<KvArena> x_arena;
@@ -97,8 +42,8 @@ absl::StatusOr<std::unique_ptr<KvStore>> KvStore::Create(const KvStoreOptions& o
       new KvStore(options, BlockPool(std::move(arena)), std::move(x_arena), std::move(bounce), clock));
 }
 
-KvStore::KvStore(const KvStoreOptions& options, BlockPool pool, std::optional<KvArena> x_arena,
-                 std::unique_ptr<BounceBuffer> bounce, Clock& clock)
+KvStore::KvStore(const KvStoreOptions& options, BlockPool pool, std::optional<KvArena> x_arena, ArrivalBuffers bounce,
+                 Clock& clock)
     : options_(options),
       arena_(pool.arena()),
       x_arena_(std::move(x_arena)),
@@ -107,7 +52,7 @@ KvStore::KvStore(const KvStoreOptions& options, BlockPool pool, std::optional<Kv
       leases_(options.incarnation, options.lease_life, clock) {}
 
 KvStore::~KvStore() {
-  bounce_.reset();  // first: the end of a copy ends a write
+  bounce_ = {};  // first: the end of a copy ends a write
   std::vector<EventSource> ended;
   {
     MutexLock lock(mu_);
@@ -117,54 +62,105 @@ KvStore::~KvStore() {
   for (const EventSource& event : ended) event.Fire(absl::CancelledError("the KV store was closed"));
 }
 
-absl::StatusOr<LeaseId> KvStore::Reserve(int64_t prompt_tokens, int64_t total_tokens, const SharedPrefix& share,
-                                         bool with_x, int64_t kv_from) {
-  if (with_x && !x_arena_.has_value()) {
+absl::Status KvStore::CheckHandedTokens(const LeaseRequest& request) const {
+  if (!request.handed_tokens.has_value()) return absl::OkStatus();
+  if (*request.handed_tokens < 0 || *request.handed_tokens >= request.prompt_tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("handed_tokens: is %d, and of a prompt of %d tokens it must be from 0 to %d",
+                        *request.handed_tokens, request.prompt_tokens, request.prompt_tokens - 1));
+  }
+  const bool windowed =
+      std::any_of(options_.windows.begin(), options_.windows.end(), [](int64_t window) { return window > 0; });
+  if (!request.with_x && (request.share.tokens == 0 || !windowed)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "handed_tokens: a lease to which X arrives, or that shares rows of layers with windows, takes the whole prompt");
+}
+
+absl::Status KvStore::CheckArrivingTokens(const LeaseRequest& request) const {
+  if (!request.arriving_tokens.has_value()) return absl::OkStatus();
+  const int64_t most = request.expected_tokens.value_or(request.total_tokens);
+  if (*request.arriving_tokens < request.prompt_tokens || *request.arriving_tokens > most) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("arriving_tokens: is %d, and with a prompt of %d tokens and %d expected it must be from %d to "
+                        "%d",
+                        *request.arriving_tokens, request.prompt_tokens, most, request.prompt_tokens, most));
+  }
+  if (!request.with_x && !request.handed_tokens.has_value() && request.share.tokens == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "arriving_tokens: a lease to which X arrives, that shares rows, or that is handed a part of the prompt takes no "
+      "sequence that runs elsewhere");
+}
+
+absl::StatusOr<LeaseId> KvStore::Reserve(const LeaseRequest& request) {
+  if (request.with_x && !x_arena_.has_value()) {
     return absl::InvalidArgumentError("X is to arrive, and this store keeps none: reserve without it");
   }
-  if (prompt_tokens < 1 || total_tokens < prompt_tokens || share.tokens < 0) {
+  if (request.prompt_tokens < 1 || request.total_tokens < request.prompt_tokens || request.share.tokens < 0) {
     return absl::InvalidArgumentError(
         absl::StrFormat("prompt_tokens is %d, total_tokens %d and those to share are %d: a lease takes at least one "
                         "prompt token, and no fewer tokens in total than in the prompt",
-                        prompt_tokens, total_tokens, share.tokens));
+                        request.prompt_tokens, request.total_tokens, request.share.tokens));
   }
-  if (const int64_t last = with_x ? prompt_tokens : 0; kv_from < 0 || kv_from > last) {
+  if (const int64_t last = request.with_x ? request.prompt_tokens : 0; request.kv_from < 0 || request.kv_from > last) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("kv_from: %d is not in [0, %d], the tokens of which X is to arrive", kv_from, last));
+        absl::StrFormat("kv_from: %d is not in [0, %d], the tokens of which X is to arrive", request.kv_from, last));
   }
-  if (total_tokens > arena_.blocks() * kKvBlockTokens) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckHandedTokens(request));
+  RUNAHEAD_RETURN_IF_ERROR(CheckArrivingTokens(request));
+  const bool grows = request.expected_tokens.has_value();
+  const int64_t expected = request.expected_tokens.value_or(request.total_tokens);
+  if (expected < request.prompt_tokens || expected > request.total_tokens) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "expected_tokens: is %d, and with a prompt of %d tokens and %d in total it must be from %d to %d", expected,
+        request.prompt_tokens, request.total_tokens, request.prompt_tokens, request.total_tokens));
+  }
+  if (request.total_tokens > arena_.blocks() * kKvBlockTokens) {
     return absl::OutOfRangeError(
         absl::StrFormat("the request needs KV for %d tokens, and the whole store of this worker holds %d; shorten the "
                         "prompt or max_tokens, or start the worker with a larger store",
-                        total_tokens, arena_.blocks() * kKvBlockTokens));
+                        request.total_tokens, arena_.blocks() * kKvBlockTokens));
   }
   std::vector<SliceKind> kinds = {SliceKind::kKv};
-  if (with_x) kinds.push_back(SliceKind::kX);
-  Arrival arrival(options_.layers, prompt_tokens, std::move(kinds), kv_from, HiddenOf(prompt_tokens));
+  if (request.with_x) kinds.push_back(SliceKind::kX);
+  const int64_t handed = request.handed_tokens.value_or(request.prompt_tokens);
+  const int64_t arriving = request.arriving_tokens.value_or(request.prompt_tokens);
+  Arrival arrival(options_.layers, arriving, std::move(kinds), request.kv_from, HiddenOf(handed));
+  const int64_t first = grows ? std::min(expected, arriving + kFirstPortion) : expected;
   MutexLock lock(mu_);
-  if (KvBlocksFor(total_tokens) > pool_.free()) Reap();
+  if (KvBlocksFor(expected) > RoomForNew(grows)) Reap();
   KvLease* from = nullptr;
   std::vector<int32_t> blocks;
-  if (share.tokens > 0) {
-    RUNAHEAD_ASSIGN_OR_RETURN(from, leases_.Find(share.lease));
+  if (request.share.tokens > 0) {
+    RUNAHEAD_ASSIGN_OR_RETURN(from, leases_.Find(request.share.lease));
     // Decode appends behind the prompt, so whole blocks of both prompts are appended to by nobody.
-    const int64_t tokens = std::min({share.tokens, prompt_tokens, from->arrival.SettledFor(arrival)});
+    const int64_t tokens = std::min(
+        {request.share.tokens, request.prompt_tokens, from->was_parked ? 0 : from->arrival.SettledFor(arrival)});
     blocks.assign(from->blocks.begin(), from->blocks.begin() + tokens / kKvBlockTokens);
   }
   const int64_t shared = static_cast<int64_t>(blocks.size());
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<int32_t> fresh, pool_.Take(KvBlocksFor(total_tokens) - shared));
+  RUNAHEAD_RETURN_IF_ERROR(CheckRoom(KvBlocksFor(expected) - shared, grows));
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<int32_t> fresh, pool_.Take(KvBlocksFor(first) - shared));
   if (from != nullptr) {
     pool_.Share(blocks);
     from->arrival.Fix(shared * kKvBlockTokens);
     arrival.Fix(shared * kKvBlockTokens);
   }
+  if (request.handed_tokens.has_value()) arrival.EndAt(std::max(handed, shared * kKvBlockTokens));
+  const bool moves_in = request.arriving_tokens.has_value();
   for (const SliceKind kind : arrival.kinds()) {
-    HandoffOf(kind).expected_bytes += arrival.Missing(kind) * RowBytes(kind);
+    if (!moves_in) HandoffOf(kind).expected_bytes += arrival.Missing(kind) * RowBytes(kind);
   }
   blocks.insert(blocks.end(), fresh.begin(), fresh.end());
-  auto lease = std::make_unique<KvLease>(prompt_tokens, total_tokens, std::move(blocks), std::move(arrival));
+  auto lease =
+      std::make_unique<KvLease>(request.prompt_tokens, request.total_tokens, std::move(blocks), std::move(arrival));
+  lease->grows = grows;
+  lease->moves_in = moves_in;
+  lease->parked_first = request.parked_first;
   if (lease->arrival.complete()) lease->completed.Fire(absl::OkStatus());  // nobody has asked for the event yet
-  return leases_.Add(std::move(lease));
+  KvLease& added = *lease;
+  const LeaseId id = leases_.Add(std::move(lease));
+  Count(added, expected);
+  return id;
 }
 
 absl::Status KvStore::Renew(const LeaseId& id) {
@@ -177,13 +173,34 @@ absl::Status KvStore::Renew(const LeaseId& id) {
 absl::StatusOr<KvStore::Size> KvStore::SizeOf(const LeaseId& id) {
   MutexLock lock(mu_);
   RUNAHEAD_ASSIGN_OR_RETURN(const KvLease* const lease, leases_.Find(id));
-  return Size{lease->prompt_tokens, lease->total_tokens, lease->arrival.fixed()};
+  return Size{lease->prompt_tokens, lease->total_tokens, lease->arrival.fixed(), lease->arrival.end(), lease->grows};
+}
+
+absl::Status KvStore::EndArrival(const LeaseId& id, int64_t tokens) {
+  std::optional<EventSource> completed;
+  {
+    MutexLock lock(mu_);
+    RUNAHEAD_ASSIGN_OR_RETURN(KvLease * lease, leases_.Find(id));
+    Arrival& arrival = lease->arrival;
+    if (!lease->moves_in || tokens < lease->prompt_tokens || tokens > arrival.tokens() || arrival.under_way()) {
+      return absl::FailedPreconditionError(
+          absl::StrFormat("%s, with a prompt of %d tokens, takes no KV of %d tokens from elsewhere, or some is under "
+                          "way still",
+                          LeaseName(id), lease->prompt_tokens, tokens));
+    }
+    lease->moves_in = false;
+    const bool before = arrival.complete();
+    arrival.EndAt(tokens);
+    if (!before && arrival.complete()) completed = lease->completed;
+  }
+  if (completed.has_value()) completed->Fire(absl::OkStatus());
+  return absl::OkStatus();
 }
 
 std::vector<EventSource> KvStore::ReturnBlocks(const std::vector<LeaseTable::Ending>& endings) {
   std::vector<EventSource> events;
   for (const LeaseTable::Ending& ending : endings) {
-    pool_.Return(ending.blocks);
+    GiveBack(ending.blocks);
     events.push_back(ending.completed);
   }
   return events;
@@ -195,7 +212,7 @@ void KvStore::Release(const LeaseId& id) {
     MutexLock lock(mu_);
     ending = leases_.Release(id);
     if (!ending.has_value()) return;
-    pool_.Return(ending->blocks);
+    GiveBack(ending->blocks);
   }
   ending->completed.Fire(absl::CancelledError(absl::StrCat(LeaseName(id), " was released")));
 }
@@ -215,12 +232,12 @@ uint32_t KvStore::epoch() const {
 }
 
 int64_t KvStore::RowBytes(SliceKind kind) const {
-  return kind == SliceKind::kKv ? options_.row_bytes : options_.x_row_bytes;
+  return kind == SliceKind::kKv ? options_.row_bytes : options_.arriving_x_row_bytes();
 }
 
-std::vector<int64_t> KvStore::HiddenOf(int64_t prompt_tokens) const {
+std::vector<int64_t> KvStore::HiddenOf(int64_t position) const {
   std::vector<int64_t> hidden;
-  for (const int64_t window : options_.windows) hidden.push_back(FirstSeen(window, prompt_tokens));
+  for (const int64_t window : options_.windows) hidden.push_back(FirstSeen(window, position));
   return hidden;
 }
 
@@ -247,10 +264,10 @@ absl::StatusOr<KvStore::Write> KvStore::BeginWrite(const LeaseId& id, int64_t la
   {
     MutexLock lock(mu_);
     RUNAHEAD_ASSIGN_OR_RETURN(KvLease * lease, leases_.Find(id));
-    if (layer < 0 || layer >= options_.layers || begin < 0 || begin >= end || end > lease->prompt_tokens) {
+    if (layer < 0 || layer >= options_.layers || begin < 0 || begin >= end || end > lease->arrival.tokens()) {
       return absl::OutOfRangeError(
-          absl::StrFormat("tokens [%d, %d) of layer %d are not in %s, which has %d layers and a prompt of %d tokens",
-                          begin, end, layer, LeaseName(id), options_.layers, lease->prompt_tokens));
+          absl::StrFormat("tokens [%d, %d) of layer %d are not in %s, which has %d layers and takes %d tokens", begin,
+                          end, layer, LeaseName(id), options_.layers, lease->arrival.tokens()));
     }
     if (!lease->arrival.Has(kind)) {
       return absl::OutOfRangeError(absl::StrCat(LeaseName(id), " was reserved for KV alone, without X"));
@@ -276,9 +293,9 @@ absl::StatusOr<KvStore::Write> KvStore::BeginWrite(const LeaseId& id, int64_t la
     write.store_ = this;
     write.lease_ = id.number;
   }
-  if (bounce_ != nullptr && !write.already_covered_ && kind == SliceKind::kKv) {
-    write.room_ = bounce_->Request(begin, end);
-  }
+  if (write.already_covered_) return write;
+  write.bounce_ = (kind == SliceKind::kKv ? bounce_.kv : bounce_.x).get();
+  if (write.bounce_ != nullptr) write.room_ = write.bounce_->Request(begin, end);
   return write;
 }
 
@@ -293,11 +310,12 @@ absl::Status KvStore::EndWrite(uint64_t number, uint64_t write, const absl::Stat
       const bool before = lease.arrival.complete();
       if (write != 0) {
         const Arrival::Came fresh = lease.arrival.End(write, came.ok());
-        HandoffOf(fresh.kind).received_bytes += fresh.tokens * RowBytes(fresh.kind);
+        // What of a sequence that moves in was to come nobody said, so neither counts.
+        if (!lease.moves_in) HandoffOf(fresh.kind).received_bytes += fresh.tokens * RowBytes(fresh.kind);
       }
       if (!before && lease.arrival.complete()) completed = lease.completed;
     }
-    pool_.Return(leases_.EndWrite(number));
+    GiveBack(leases_.EndWrite(number));
     if (dead) return absl::NotFoundError("the lease ended before its bytes were in");
   }
   if (completed.has_value()) completed->Fire(absl::OkStatus());
@@ -334,20 +352,27 @@ absl::StatusOr<KvStore::Sequence> KvStore::Open(const LeaseId& id) {
   sequence.store_ = this;
   sequence.lease_ = id.number;
   sequence.blocks_ = lease->blocks;
+  sequence.prompt_tokens_ = lease->prompt_tokens;
+  sequence.handed_tokens_ = lease->arrival.end();
   sequence.has_x_ = lease->arrival.Has(SliceKind::kX);
   sequence.kv_from_ = lease->arrival.kv_from();
+  sequence.grows_ = lease->grows;
+  sequence.parked_first_ = lease->parked_first;
+  sequence.total_tokens_ = lease->total_tokens;
   return sequence;
 }
 
 void KvStore::CloseSequence(uint64_t number) {
   MutexLock lock(mu_);
-  pool_.Return(leases_.Close(number));  // its completion event has fired long ago
+  GiveBack(leases_.Close(number));  // its completion event has fired long ago
 }
 
 KvStore::Stats KvStore::stats() const {
   MutexLock lock(mu_);
   return {arena_.blocks() * BlockBytes(),
           pool_.used() * BlockBytes(),
+          std::min(pool_.used() + leases_.promised(), arena_.blocks()) * BlockBytes(),
+          std::max<int64_t>(0, RoomForNew(/*grows=*/true)) * BlockBytes(),
           leases_.living(),
           leases_.expired(),
           handed_kv_,

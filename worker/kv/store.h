@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -14,51 +15,20 @@
 #include "kernels/base/device.h"
 #include "kernels/base/event.h"
 #include "kernels/base/mutex.h"
-#include "kernels/base/row_form.h"
 #include "server/base/clock.h"
+#include "worker/kv/arrival_buffers.h"
 #include "worker/kv/block_pool.h"
 #include "worker/kv/bounce_buffer.h"
+#include "worker/kv/lease_request.h"
 #include "worker/kv/lease_table.h"
+#include "worker/kv/store_options.h"
 
 namespace runahead {
 
-// How a store keeps KV shorter than it arrives: quantised once, when a slice is in. Recomputed rows and those of decode
-// pass the same quantisation before anybody attends to them.
-struct KvQuantisation {
-  KvQuant quant;
-  DType dtype = DType::kF32;  // of rows as they arrive
-  Device* host = nullptr;     // computes on host memory; outlives the store
-};
-
-struct KvStoreOptions {
-  int64_t layers = 0;
-  int64_t row_bytes = 0;        // K and V of one token in one layer: AttentionShape::kv_row_bytes()
-  int64_t capacity_tokens = 0;  // rounded down to whole blocks
-  uint64_t incarnation = 0;
-  absl::Duration lease_life = kLeaseLife;
-  MemoryKind tier = MemoryKind::kHost;  // where the arena is
-  // Of host memory that slices pass through where the host cannot write the arena, or KV is quantised. At least a layer
-  // of the whole store, for a slice may be as large; 0: that much.
-  int64_t bounce_bytes = 0;
-  // X of one token in one layer; 0: the store keeps none. For stores in host memory. And in which form it comes and is
-  // kept.
-  int64_t x_row_bytes = 0;
-  RowForm x_form = RowForm::kF32;
-  std::optional<KvQuantisation> quantisation = {};  // for stores in host memory, whose rows are whole groups
-  // Of each layer's attention (Model::windows): what of a prompt the first query behind it does not see is not waited
-  // for. Empty: there are none.
-  std::vector<int64_t> windows = {};
-
-  // K and V of one token in one layer, as the arena has them.
-  int64_t stored_row_bytes() const;
-};
-
-// The first `tokens` tokens of a living lease, whose prompt begins as the new one's does.
-struct SharedPrefix {
-  LeaseId lease;
-  int64_t tokens = 0;
-};
-
+// A lease may be promised memory that it does not have yet. What is promised and what is free are counted in blocks of
+// the whole store: new leases are given only what is free and promised to nobody, while leases that grow take any free
+// block. So a promise may be broken for a while, and who grows may find nothing free: then somebody is parked.
+//
 // Thread-safe. A lease lives `lease_life` past the last of reserve, renewal and the end of a write. Bytes under way (an
 // open write), who waits for the rest of them (Complete) and an open decode hold it: each ends by itself when its peer
 // or its call does. Memory returns when every lease on it is dead (released or expired) and nothing pins it. Writes and
@@ -98,7 +68,29 @@ class KvStore {
     uint64_t write_ = 0;  // of the lease's Arrival; 0: already covered
     bool already_covered_ = false;
     std::vector<BufferRef> rows_;               // of the arena
-    std::unique_ptr<BounceBuffer::Room> room_;  // null: the bytes go to rows_ at once
+    BounceBuffer* bounce_ = nullptr;            // null: the bytes go to rows_ at once
+    std::unique_ptr<BounceBuffer::Room> room_;  // of bounce_
+  };
+
+  // Rows of KV of an open sequence for who reads them while it is decoded: their blocks are given to nobody else while
+  // this lives, whatever becomes of the sequence. Used by one thread at a time.
+  class Lent {
+   public:
+    Lent(Lent&&) noexcept;
+    Lent& operator=(Lent&&) noexcept;
+    ~Lent();  // its end may fire OnFreed
+    // Tokens [begin(), end()) of the sequence.
+    int64_t begin() const { return begin_; }
+    int64_t end() const { return end_; }
+    // Those from `from` on, at least begin(), in token order, joined where they touch. As the store keeps them.
+    std::vector<KvSpan> Spans(int64_t layer, int64_t from) const;
+
+   private:
+    friend class KvStore;
+    Lent() = default;
+    KvStore* store_ = nullptr;     // null: moved from
+    std::vector<int32_t> blocks_;  // from the one on that has begin_
+    int64_t begin_ = 0, end_ = 0;
   };
 
   // A lease held open by decode: it does not expire, and its rows may be read and appended. Destruction releases the
@@ -109,14 +101,32 @@ class KvStore {
     Sequence& operator=(Sequence&&) noexcept;
     ~Sequence();
     // Its blocks in token order: token t lies in row t % kKvBlockTokens of block blocks()[t / kKvBlockTokens] of the
-    // store's arena, in every layer. Valid while this lives and is not moved.
+    // store's arena, in every layer. Valid while this lives and is not moved, grown or parked.
     absl::Span<const int32_t> blocks() const { return blocks_; }
     uint64_t lease_number() const { return lease_; }
+    int64_t prompt_tokens() const { return prompt_tokens_; }
+    // The tokens, from the first on, that were handed off: all of the prompt's, unless LeaseRequest said less, or with
+    // arriving_tokens those that EndArrival said. Rows of the others mean nothing until who decodes has made them.
+    int64_t handed_tokens() const { return handed_tokens_; }
     // Whether X of the prompt lies in the same blocks of x_arena().
     bool has_x() const { return has_x_; }
     // Of tokens before this one X has come instead of KV: their rows of KV mean nothing until who decodes has made
     // them.
     int64_t kv_from() const { return kv_from_; }
+    // Whether its memory grows, as LeaseRequest::expected_tokens says; only then Park is for it.
+    bool grows() const { return grows_; }
+    bool parked_first() const { return parked_first_; }
+    int64_t total_tokens() const { return total_tokens_; }
+    // Has memory for `tokens` tokens from now on, at most total_tokens: rows that it has keep theirs.
+    // RESOURCE_EXHAUSTED, and nothing has changed, where too little is free, or `leave` blocks would not stay free
+    // beside it; what is promised to others is taken.
+    absl::Status Grow(int64_t tokens, int64_t leave = 0);
+    // Gives all of its memory back, and what its rows hold is gone: no work on them is under way. The lease lives on;
+    // from now on it counts for at least `tokens` tokens, at most total_tokens, all of which it is promised until Grow.
+    // Nobody shares its rows any more; leases that did keep theirs.
+    void Park(int64_t tokens);
+    // The rows of KV of tokens [begin, end), which it has memory for and has filled, and does not change any more.
+    Lent Lend(int64_t begin, int64_t end) const;
 
    private:
     friend class KvStore;
@@ -124,8 +134,11 @@ class KvStore {
     KvStore* store_ = nullptr;  // null: moved from
     uint64_t lease_ = 0;
     std::vector<int32_t> blocks_;
+    int64_t prompt_tokens_ = 0, handed_tokens_ = 0;
     bool has_x_ = false;
     int64_t kv_from_ = 0;
+    bool grows_ = false, parked_first_ = false;
+    int64_t total_tokens_ = 0;
   };
 
   // Allocates arena and bounce buffer from `device`, which outlives the store, as `clock` does. INVALID_ARGUMENT when
@@ -134,27 +147,26 @@ class KvStore {
   // Waits for the copies of committed writes.
   ~KvStore();
 
-  // Memory for `total_tokens` (prompt + output), all at once. INVALID_ARGUMENT: prompt < 1 or total < prompt.
-  // RESOURCE_EXHAUSTED: full now; OUT_OF_RANGE, naming both sizes: no empty store could hold it.
-  // With `share`, the whole blocks of its prefix that have arrived in all layers, and that no write under way touches,
-  // are that lease's own: as many tokens as SizeOf says then. They have arrived for the new lease too, nobody writes
-  // them again through either lease, and they take no memory more. Either lease may end first. NOT_FOUND: no such
-  // lease. With `with_x` X of the prompt is to arrive, too, and the sequence has room for that of its output; what it
-  // shares has X then. INVALID_ARGUMENT where the store keeps none. Of tokens [0, kv_from) X is to arrive instead of
-  // KV: INVALID_ARGUMENT without X, or beyond the prompt. Their KV may come all the same, from a worker that knows
-  // nothing of it: it is taken, and nobody reads it. Nothing is shared with a lease that has KV from later on only, nor
-  // rows of which a window hid that from it which the new lease's does not. Rows that are hidden take memory all the
-  // same: blocks are of all layers.
-  absl::StatusOr<LeaseId> Reserve(int64_t prompt_tokens, int64_t total_tokens, const SharedPrefix& share = {},
-                                  bool with_x = false, int64_t kv_from = 0) RUNAHEAD_EXCLUDES(mu_);
+  // INVALID_ARGUMENT: fields that do not go together, or X where the store keeps none. RESOURCE_EXHAUSTED: full now,
+  // for what it is to have at once and what it is to be promised do not fit into what is free and promised to nobody;
+  // for a lease that grows, beside others that grow, a 32nd of a store of 8 blocks or more must be left besides, at
+  // least a block. OUT_OF_RANGE, naming both sizes:
+  // no empty store could hold total_tokens. NOT_FOUND: there is no lease to share with. Rows that a window hides take
+  // memory all the same: blocks are of all layers.
+  absl::StatusOr<LeaseId> Reserve(const LeaseRequest& request) RUNAHEAD_EXCLUDES(mu_);
   // NOT_FOUND when the lease is unknown, released or expired.
   absl::Status Renew(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
-  // For how many tokens of prompt, and of prompt and output, it was reserved, and how many of the first ones it shares
-  // with leases before or after it. NOT_FOUND as above.
+  // For how many tokens of prompt, and of prompt and output, it was reserved, how many of the first ones it shares with
+  // leases before or after it, and how many of the prompt's are handed off. NOT_FOUND as above.
   struct Size {
-    int64_t prompt_tokens = 0, total_tokens = 0, shared_tokens = 0;
+    int64_t prompt_tokens = 0, total_tokens = 0, shared_tokens = 0, handed_tokens = 0;
+    bool grows = false;
   };
   absl::StatusOr<Size> SizeOf(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
+  // Of a lease that was reserved with arriving_tokens, KV of the first `tokens` tokens comes and no more: at least the
+  // prompt's, at most those. It is complete once that is there. NOT_FOUND as above. FAILED_PRECONDITION: no such
+  // number, no such lease, it was said before, or bytes are under way still.
+  absl::Status EndArrival(const LeaseId& lease, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
   // Ends the lease; idempotent. An incomplete lease's Complete event fires CANCELLED. Open sequences and writes keep
   // the memory until they end.
   void Release(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
@@ -165,16 +177,18 @@ class KvStore {
   // Ends the leases whose time is over and that nothing holds; called by a timer (see LeaseReaper), and by Reserve when
   // it finds no room. Returns how many expired.
   int ReapExpired() RUNAHEAD_EXCLUDES(mu_);
+  // `freed` runs from now on whenever memory becomes free, whoever gives it back: under the store's lock, so it is
+  // short and does not call the store. One at a time; null: none, and once this returns the one before runs no more.
+  void OnFreed(std::function<void()> freed) RUNAHEAD_EXCLUDES(mu_);
 
-  // NOT_FOUND: no such lease (or dead). OUT_OF_RANGE: layer or tokens do not fit the prompt, some of the tokens are
-  // shared and others have yet to come, or the lease takes nothing of the kind. ABORTED: overlapping write under way;
-  // try again when it has ended.
+  // NOT_FOUND: no such lease (or dead). OUT_OF_RANGE: layer or tokens do not fit what comes for the lease, some of the
+  // tokens are shared and others have yet to come, or the lease takes nothing of the kind. ABORTED: overlapping write
+  // under way; try again when it has ended.
   absl::StatusOr<Write> BeginWrite(const LeaseId& lease, int64_t layer, int64_t begin, int64_t end,
                                    SliceKind kind = SliceKind::kKv) RUNAHEAD_EXCLUDES(mu_);
-  // Fires OK when every layer covers what of the prompt decode sees there, in every kind of the lease, CANCELLED when
-  // the lease is released
-  // before. NOT_FOUND at once when unknown or dead. From here on the lease does not expire: who asked opens it, or
-  // releases it.
+  // Fires OK when every layer covers what of the prompt (or of what EndArrival said) decode sees there, in every kind
+  // of the lease, CANCELLED when the lease is released before. NOT_FOUND at once when unknown or dead. From here on the
+  // lease does not expire: who asked opens it, or releases it.
   Event Complete(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
   // NOT_FOUND when unknown or dead, FAILED_PRECONDITION while incomplete, or when opened already.
   absl::StatusOr<Sequence> Open(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
@@ -186,9 +200,11 @@ class KvStore {
 
   struct Stats {
     int64_t capacity_bytes = 0;
-    int64_t used_bytes = 0;  // of living leases, and of dead ones that are still pinned; what is shared counts once
-    int64_t leases = 0;      // living ones
-    int64_t expired = 0;     // since the start
+    int64_t used_bytes = 0;      // of living leases, and of dead ones that are still pinned; what is shared counts once
+    int64_t promised_bytes = 0;  // used ones, and those promised beside them; at most capacity_bytes
+    int64_t growable_bytes = 0;  // what a new lease that grows could be given and promised
+    int64_t leases = 0;          // living ones
+    int64_t expired = 0;         // since the start
     // Of KV and of X, as they arrive, since the start: what leases were reserved for, and what came for them.
     struct Handoff {
       int64_t expected_bytes = 0, received_bytes = 0;
@@ -199,18 +215,33 @@ class KvStore {
   const KvStoreOptions& options() const { return options_; }
 
  private:
-  KvStore(const KvStoreOptions& options, BlockPool pool, std::optional<KvArena> x_arena,
-          std::unique_ptr<BounceBuffer> bounce, Clock& clock);
+  KvStore(const KvStoreOptions& options, BlockPool pool, std::optional<KvArena> x_arena, ArrivalBuffers bounce,
+          Clock& clock);
   KvStore(const KvStore&) = delete;
   KvStore& operator=(const KvStore&) = delete;
 
   // Of rows that arrive.
   int64_t RowBytes(SliceKind kind) const;
-  // How many tokens of such a prompt decode does not see, by layer.
-  std::vector<int64_t> HiddenOf(int64_t prompt_tokens) const;
+  // How many tokens the query at `position`, the first that is computed here, does not see, by layer.
+  std::vector<int64_t> HiddenOf(int64_t position) const;
+  // INVALID_ARGUMENT where the lease cannot be complete with as many.
+  absl::Status CheckHandedTokens(const LeaseRequest& request) const;
+  absl::Status CheckArrivingTokens(const LeaseRequest& request) const;
   Stats::Handoff& HandoffOf(SliceKind kind) RUNAHEAD_REQUIRES(mu_);
   // Of a block in all layers, X included.
   int64_t BlockBytes() const;
+  // Blocks that a new lease can have, and be promised; may be negative.
+  int64_t RoomForNew(bool grows) const RUNAHEAD_REQUIRES(mu_);
+  // RESOURCE_EXHAUSTED where a new lease cannot have so many.
+  absl::Status CheckRoom(int64_t blocks, bool grows) const RUNAHEAD_REQUIRES(mu_);
+  // All of the lease's blocks afterwards.
+  absl::StatusOr<std::vector<int32_t>> GrowLease(uint64_t lease, int64_t tokens, int64_t leave) RUNAHEAD_EXCLUDES(mu_);
+  void ParkLease(uint64_t lease, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
+  void LendBlocks(absl::Span<const int32_t> blocks) RUNAHEAD_EXCLUDES(mu_);
+  void EndLending(absl::Span<const int32_t> blocks) RUNAHEAD_EXCLUDES(mu_);
+  // It counts for at least `tokens` tokens, and is promised what of that it does not have.
+  void Count(KvLease& lease, int64_t tokens) RUNAHEAD_REQUIRES(mu_);
+  void GiveBack(absl::Span<const int32_t> blocks) RUNAHEAD_REQUIRES(mu_);
   int Reap() RUNAHEAD_REQUIRES(mu_);
   // Gives the blocks of ended leases back. The events to fire once the lock is released.
   std::vector<EventSource> ReturnBlocks(const std::vector<LeaseTable::Ending>& endings) RUNAHEAD_REQUIRES(mu_);
@@ -221,11 +252,12 @@ class KvStore {
   const KvStoreOptions options_;
   const KvArena arena_;  // the pool's, for all threads
   const std::optional<KvArena> x_arena_;
-  std::unique_ptr<BounceBuffer> bounce_;  // null: the host writes the arena
+  ArrivalBuffers bounce_;
   mutable Mutex mu_;
   BlockPool pool_ RUNAHEAD_GUARDED_BY(mu_);
   LeaseTable leases_ RUNAHEAD_GUARDED_BY(mu_);
   Stats::Handoff handed_kv_ RUNAHEAD_GUARDED_BY(mu_), handed_x_ RUNAHEAD_GUARDED_BY(mu_);
+  std::function<void()> freed_ RUNAHEAD_GUARDED_BY(mu_);
 };
 
 }  // namespace runahead

@@ -1,4 +1,4 @@
-// What KvStore hands out: a Write and a Sequence each give back what they hold when they end.
+// What KvStore hands out: a Write, a Sequence and what one lends each give back what they hold when they end.
 #include <utility>
 
 #include "kernels/base/status_macros.h"
@@ -18,6 +18,7 @@ KvStore::Write& KvStore::Write::operator=(Write&& other) noexcept {
   write_ = other.write_;
   already_covered_ = other.already_covered_;
   rows_ = std::move(other.rows_);
+  bounce_ = other.bounce_;
   room_ = std::move(other.room_);
   return *this;
 }
@@ -47,12 +48,44 @@ Event KvStore::Write::Commit() {
   if (room_ == nullptr) {
     done.Fire(store->EndWrite(lease_, write_, absl::OkStatus()));
   } else {
-    store->bounce_->Copy(std::move(room_), rows_,
-                         [store, done, lease = lease_, write = write_](const absl::Status& copied) {
-                           done.Fire(store->EndWrite(lease, write, copied));
-                         });
+    bounce_->Copy(std::move(room_), rows_, [store, done, lease = lease_, write = write_](const absl::Status& copied) {
+      done.Fire(store->EndWrite(lease, write, copied));
+    });
   }
   return done.event();
+}
+
+KvStore::Lent::Lent(Lent&& other) noexcept {
+  *this = std::move(other);
+}
+
+KvStore::Lent& KvStore::Lent::operator=(Lent&& other) noexcept {
+  if (this == &other) return *this;
+  if (store_ != nullptr) store_->EndLending(blocks_);
+  store_ = std::exchange(other.store_, nullptr);
+  blocks_ = std::move(other.blocks_);
+  begin_ = other.begin_;
+  end_ = other.end_;
+  return *this;
+}
+
+KvStore::Lent::~Lent() {
+  if (store_ != nullptr) store_->EndLending(blocks_);
+}
+
+std::vector<KvSpan> KvStore::Lent::Spans(int64_t layer, int64_t from) const {
+  const int64_t before = begin_ / kKvBlockTokens * kKvBlockTokens;  // tokens of the blocks before
+  return store_->arena().Spans(blocks_, layer, from - before, end_ - before);
+}
+
+KvStore::Lent KvStore::Sequence::Lend(int64_t begin, int64_t end) const {
+  Lent lent;
+  lent.blocks_.assign(blocks_.begin() + begin / kKvBlockTokens, blocks_.begin() + KvBlocksFor(end));
+  lent.begin_ = begin;
+  lent.end_ = end;
+  store_->LendBlocks(lent.blocks_);
+  lent.store_ = store_;
+  return lent;
 }
 
 KvStore::Sequence::Sequence(Sequence&& other) noexcept {
@@ -65,9 +98,25 @@ KvStore::Sequence& KvStore::Sequence::operator=(Sequence&& other) noexcept {
   store_ = std::exchange(other.store_, nullptr);
   lease_ = other.lease_;
   blocks_ = std::move(other.blocks_);
+  prompt_tokens_ = other.prompt_tokens_;
+  handed_tokens_ = other.handed_tokens_;
   has_x_ = other.has_x_;
   kv_from_ = other.kv_from_;
+  grows_ = other.grows_;
+  parked_first_ = other.parked_first_;
+  total_tokens_ = other.total_tokens_;
   return *this;
+}
+
+absl::Status KvStore::Sequence::Grow(int64_t tokens, int64_t leave) {
+  if (KvBlocksFor(tokens) <= static_cast<int64_t>(blocks_.size())) return absl::OkStatus();
+  RUNAHEAD_ASSIGN_OR_RETURN(blocks_, store_->GrowLease(lease_, tokens, leave));
+  return absl::OkStatus();
+}
+
+void KvStore::Sequence::Park(int64_t tokens) {
+  store_->ParkLease(lease_, tokens);
+  blocks_.clear();
 }
 
 KvStore::Sequence::~Sequence() {

@@ -2,10 +2,9 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
 #include <optional>
 
-#include "absl/container/flat_hash_map.h"
+#include "kernels/base/recent_set.h"
 #include "worker/link/edge.h"
 
 namespace runahead {
@@ -17,22 +16,17 @@ class ClosedJobs {
   static constexpr size_t kRemembered = 4096;
 
   void Add(JobId job, bool dropped) {
-    if (!dropped_.emplace(job, dropped).second) return;
-    order_.push_back(job);
-    if (order_.size() <= kRemembered) return;
-    dropped_.erase(order_.front());
-    order_.pop_front();
+    closed_.Add(job);
+    if (dropped) dropped_.Add(job);
   }
   // Nothing: not known to be closed. Else whether it was dropped.
   std::optional<bool> Find(JobId job) const {
-    const auto found = dropped_.find(job);
-    if (found == dropped_.end()) return std::nullopt;
-    return found->second;
+    if (!closed_.contains(job)) return std::nullopt;
+    return dropped_.contains(job);
   }
 
  private:
-  absl::flat_hash_map<JobId, bool> dropped_;
-  std::deque<JobId> order_;
+  RecentSet<JobId> closed_{kRemembered}, dropped_{kRemembered};
 };
 
 }  // namespace runahead

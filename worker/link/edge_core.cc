@@ -26,14 +26,14 @@ struct EdgeCore::Effects {
     WaitingSend send;
   };
   struct Acceptance {
-    JobId job;
+    FrameId id;
     PostedRecv recv;
-    std::shared_ptr<ArrivedFrame> frame;
+    ArrivedFrame frame;
   };
   std::vector<Announcement> announcements;
   std::vector<EdgeControl> controls;
   std::vector<Acceptance> acceptances;
-  std::vector<std::shared_ptr<ArrivedFrame>> discarded;
+  std::vector<ArrivedFrame> discarded;
   std::vector<std::pair<EventSource, absl::Status>> fire;
 };
 
@@ -161,7 +161,7 @@ Reception EdgeCore::Recv(FrameId id, BufferRef into) {
     Incoming& in = incoming_[id.job];
     PostedRecv recv{source, wire, sum, std::move(into)};
     if (const auto early = in.early.find(id); early != in.early.end()) {
-      std::shared_ptr<ArrivedFrame> frame = std::move(early->second);
+      ArrivedFrame frame = std::move(early->second);
       in.early.erase(early);
       Match(in, id, std::move(recv), std::move(frame), effects);
       AdvanceIncoming(id.job, effects);
@@ -187,7 +187,7 @@ absl::Status EdgeCore::AdmitRecv(const FrameId& id) {
   return absl::OkStatus();
 }
 
-void EdgeCore::OnFrame(const FrameId& id, std::shared_ptr<ArrivedFrame> frame) {
+void EdgeCore::OnFrame(const FrameId& id, ArrivedFrame frame) {
   Effects effects;
   {
     MutexLock lock(mu_);
@@ -209,11 +209,10 @@ void EdgeCore::OnFrame(const FrameId& id, std::shared_ptr<ArrivedFrame> frame) {
   Run(effects);
 }
 
-void EdgeCore::Match(Incoming& in, const FrameId& id, PostedRecv recv, std::shared_ptr<ArrivedFrame> frame,
-                     Effects& effects) {
+void EdgeCore::Match(Incoming& in, const FrameId& id, PostedRecv recv, ArrivedFrame frame, Effects& effects) {
   if (frame->size() == recv.into.size) {
     ++in.moving;
-    effects.acceptances.push_back({id.job, std::move(recv), std::move(frame)});
+    effects.acceptances.push_back({id, std::move(recv), std::move(frame)});
     return;
   }
   effects.fire.emplace_back(
@@ -323,12 +322,12 @@ void EdgeCore::DropJob(JobId job, Effects& effects) {
   }
 }
 
-void EdgeCore::Die(absl::Status why) {
+void EdgeCore::Die(const absl::Status& why) {
   Effects effects;
   {
     MutexLock lock(mu_);
     if (!health_.ok()) return;
-    health_ = std::move(why);
+    health_ = why;
     for (auto& [job, out] : outgoing_) {
       for (auto& [id, send] : out.waiting) effects.fire.emplace_back(send.source, health_);
       for (EventSource& finisher : out.finishers) effects.fire.emplace_back(finisher, health_);
@@ -341,9 +340,15 @@ void EdgeCore::Die(absl::Status why) {
     incoming_.clear();
   }
   Run(effects);
+  wire_->Fail(why);
 }
 
 absl::Status EdgeCore::Health() const {
+  wire_->Check();
+  return known_health();
+}
+
+absl::Status EdgeCore::known_health() const {
   MutexLock lock(mu_);
   return health_;
 }
@@ -375,13 +380,14 @@ void EdgeCore::Run(Effects& effects) {
       self->OnSent(job, source, std::move(status));
     });
   }
-  for (auto& [job, recv, frame] : effects.acceptances) {
-    frame->Accept(recv.into, [self, job = job, source = recv.source, wire = recv.wire, sum = recv.sum](
-                                 absl::Status status, const FrameCame& came) {
-      *wire = came.wire;
-      *sum = came.sum;
-      self->OnReceived(job, source, std::move(status));
-    });
+  for (auto& [id, recv, frame] : effects.acceptances) {
+    wire_->AcceptFrame(id, frame, recv.into,
+                       [self, job = id.job, source = recv.source, wire = recv.wire, sum = recv.sum](
+                           absl::Status status, const FrameCame& came) {
+                         *wire = came.wire;
+                         *sum = came.sum;
+                         self->OnReceived(job, source, std::move(status));
+                       });
   }
   for (const EdgeControl& control : effects.controls) wire_->SendControl(control);
   for (auto& [source, status] : effects.fire) source.Fire(status);

@@ -22,6 +22,7 @@
 #include "kernels/base/mutex.h"
 #include "worker/link/closed_jobs.h"
 #include "worker/link/edge.h"
+#include "worker/link/message_engine.h"
 #include "worker/link/wire_time.h"
 
 namespace runahead {
@@ -43,33 +44,30 @@ struct FrameCame {
 // Runs once, on any thread; what came counts with OK only.
 using FrameDone = std::function<void(absl::Status, const FrameCame&)>;
 
-// `done`, for who can only say that it failed.
-inline std::function<void(absl::Status)> FailingFrame(FrameDone done) {
-  return [done = std::move(done)](absl::Status why) { done(std::move(why), {}); };
-}
-
 // An announced frame whose bytes are still at the sender or in the transport. Destroying it unaccepted discards it,
 // which lets the sender reuse its bytes.
-class ArrivedFrame {
- public:
-  virtual ~ArrivedFrame() = default;
-  virtual size_t size() const = 0;
-  // Called at most once; `into` has size() bytes and is held until `done` runs, on any thread, exactly once. With OK
-  // the bytes match the sum; DATA_LOSS: they came damaged kFrameAttempts times.
-  virtual void Accept(BufferRef into, FrameDone done) = 0;
-};
+using ArrivedFrame = std::shared_ptr<MessagePayload>;
 
-// What a transport does for one edge. Thread-safe; calls do not block. After it told the core of its death (Die) it
-// completes every SendFrame and Accept under way with an error.
+// What a transport does for one edge. Thread-safe; calls do not block, but for AwaitEnd. After it told the core of its
+// death (Die) it completes every SendFrame and AcceptFrame under way with an error.
 class EdgeWire {
  public:
   virtual ~EdgeWire() = default;
   // Announces the frame and moves its bytes when the peer asks for them, under `sum`, or one that it computes where
   // that is of no kind that it uses. `done` runs exactly once, when `bytes` may be reused: OK, DATA_LOSS when they came
-  // damaged kFrameAttempts times, or another error when the peer discarded the frame or the edge died.
+  // damaged kTransferAttempts times, or another error when the peer discarded the frame or the edge died.
   virtual void SendFrame(const FrameId& id, ConstBufferRef bytes, FrameSum sum,
                          std::function<void(absl::Status)> done) = 0;
+  // At most once for a frame. `into` has its size and is held until `done` runs, on any thread, exactly once. With OK
+  // the bytes match the sum; DATA_LOSS: they came damaged kTransferAttempts times.
+  virtual void AcceptFrame(const FrameId& id, const ArrivedFrame& frame, BufferRef into, FrameDone done) = 0;
   virtual void SendControl(const EdgeControl& control) = 0;
+  // Looks whether it has failed, of which it tells the core.
+  virtual void Check() {}
+  // The core is dead, for `why`.
+  virtual void Fail(const absl::Status& why) = 0;
+  // After Fail, and after the connection was closed: returns when nothing here holds a buffer. Not on a callback.
+  virtual void AwaitEnd() = 0;
 };
 
 // Thread-safe. User calls come from any thread, On... calls from the transport's. Events fire and the wire is called
@@ -87,15 +85,18 @@ class EdgeCore final : public Edge, public std::enable_shared_from_this<EdgeCore
   absl::Status Health() const override RUNAHEAD_EXCLUDES(mu_);
   bool Opened() const override RUNAHEAD_EXCLUDES(mu_);
 
+  // As Health, of what is known already; for who holds a lock.
+  absl::Status known_health() const RUNAHEAD_EXCLUDES(mu_);
+
   // Tells the peer that this end is open. Once is enough; more does no harm.
   void Announce();
 
   // The transport's side.
-  void OnFrame(const FrameId& id, std::shared_ptr<ArrivedFrame> frame) RUNAHEAD_EXCLUDES(mu_);
+  void OnFrame(const FrameId& id, ArrivedFrame frame) RUNAHEAD_EXCLUDES(mu_);
   void OnControl(const EdgeControl& control) RUNAHEAD_EXCLUDES(mu_);
   // The edge is dead, for good: what the transport does not hold fires with `why` now, the rest when the transport
   // gives it back. Idempotent.
-  void Die(absl::Status why) RUNAHEAD_EXCLUDES(mu_);
+  void Die(const absl::Status& why) RUNAHEAD_EXCLUDES(mu_);
 
   // Job halves with state; 0 when every job has ended cleanly.
   size_t live_jobs() const RUNAHEAD_EXCLUDES(mu_);
@@ -124,13 +125,13 @@ class EdgeCore final : public Edge, public std::enable_shared_from_this<EdgeCore
     std::vector<EventSource> finishers;
   };
   struct Incoming {
-    absl::flat_hash_set<FrameId> wanted;                                // every frame given to Recv
-    absl::flat_hash_set<FrameId> arrived;                               // every frame announced
-    absl::flat_hash_map<FrameId, PostedRecv> posted;                    // wanted, not arrived
-    absl::flat_hash_map<FrameId, std::shared_ptr<ArrivedFrame>> early;  // arrived, not wanted
-    std::optional<uint32_t> expected;                                   // FINISH is in
-    uint32_t accounted = 0;                                             // received or discarded
-    uint32_t moving = 0;                                                // into a receiver's buffer
+    absl::flat_hash_set<FrameId> wanted;               // every frame given to Recv
+    absl::flat_hash_set<FrameId> arrived;              // every frame announced
+    absl::flat_hash_map<FrameId, PostedRecv> posted;   // wanted, not arrived
+    absl::flat_hash_map<FrameId, ArrivedFrame> early;  // arrived, not wanted
+    std::optional<uint32_t> expected;                  // FINISH is in
+    uint32_t accounted = 0;                            // received or discarded
+    uint32_t moving = 0;                               // into a receiver's buffer
     bool dropped = false;
     absl::StatusCode answer = absl::StatusCode::kOk;
   };
@@ -143,7 +144,7 @@ class EdgeCore final : public Edge, public std::enable_shared_from_this<EdgeCore
   void OnReceived(JobId job, const EventSource& source, absl::Status status) RUNAHEAD_EXCLUDES(mu_);
   absl::Status AdmitSend(const FrameId& id) RUNAHEAD_REQUIRES(mu_);
   absl::Status AdmitRecv(const FrameId& id) RUNAHEAD_REQUIRES(mu_);
-  void Match(Incoming& in, const FrameId& id, PostedRecv recv, std::shared_ptr<ArrivedFrame> frame, Effects& effects)
+  void Match(Incoming& in, const FrameId& id, PostedRecv recv, ArrivedFrame frame, Effects& effects)
       RUNAHEAD_REQUIRES(mu_);
   void DropJob(JobId job, Effects& effects) RUNAHEAD_REQUIRES(mu_);
   void AdvanceOutgoing(JobId job, Effects& effects) RUNAHEAD_REQUIRES(mu_);

@@ -12,24 +12,21 @@ namespace runahead {
 struct FrameId;
 struct PeerKey;
 
-// A frame is sent at most this often.
-inline constexpr int kFrameAttempts = 3;
-
 // The checksum of a frame's bytes and of which frame they are. The worker that computes a frame's KV computes its sum.
 // The sum travels with the frame along the chain. Each worker checks the bytes against it before anything reads them
 // and before it passes them on.
 struct FrameSum {
   enum class Kind : uint8_t {
     kNone,    // not known
-    kHost,    // SumOnHost
+    kHost,    // RunningSum, seeded by SeedOf
     kDevice,  // by a kernel (PeerCommFactory::Sum)
   };
   Kind kind = Kind::kNone;
   uint64_t value = 0;
 };
 
-// XXH3 (64 bits) of `size` bytes at `data`, seeded by `id` and the size.
-uint64_t SumOnHost(const FrameId& id, const void* data, size_t size);
+// What a frame of `size` bytes is, as a seed of its sum on the host.
+uint64_t SeedOf(const FrameId& id, size_t size);
 
 // DATA_LOSS: the frame came damaged so often.
 absl::Status DamagedFrame(const FrameId& id, int times);

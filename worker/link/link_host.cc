@@ -6,18 +6,16 @@
 #include <netinet/in.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "server/base/socket_address.h"
 
 namespace runahead {
 namespace {
 
 struct Network {
-  std::string device, address;
+  std::string address;
   int rank = 0;  // the lowest is taken
 };
 
@@ -32,21 +30,14 @@ std::vector<Network> NetworksUp() {
     if (v6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(one->ifa_addr)->sin6_addr)) continue;
     const std::string address = NumericHost(*one->ifa_addr);
     if (address.empty()) continue;
-    networks.push_back({one->ifa_name, address, ((one->ifa_flags & IFF_LOOPBACK) != 0 ? 2 : 0) + (v6 ? 1 : 0)});
+    networks.push_back({address, ((one->ifa_flags & IFF_LOOPBACK) != 0 ? 2 : 0) + (v6 ? 1 : 0)});
   }
   freeifaddrs(all);
   return networks;
 }
 
 std::string FirstNetwork() {
-  std::vector<Network> networks = NetworksUp();
-  if (const char* chosen = std::getenv("UCX_NET_DEVICES"); chosen != nullptr) {
-    const std::vector<std::string> names = absl::StrSplit(chosen, ',');
-    const auto end = std::stable_partition(networks.begin(), networks.end(), [&](const Network& network) {
-      return std::find(names.begin(), names.end(), network.device) != names.end();
-    });
-    if (end != networks.begin()) networks.erase(end, networks.end());
-  }
+  const std::vector<Network> networks = NetworksUp();
   const auto best = std::min_element(networks.begin(), networks.end(),
                                      [](const Network& a, const Network& b) { return a.rank < b.rank; });
   return best == networks.end() ? "127.0.0.1" : best->address;

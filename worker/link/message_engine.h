@@ -1,17 +1,17 @@
 // Messages of a header and bytes to any peer process, with the death of peers noticed. Edges and hand-off are built on
-// it. Implementations: our own over TCP (the default), and UCX for RDMA networks; message_engine_factory.h makes one.
+// it. Implementation: our own over TCP (tcp/tcp_engine.h); tests decorate it.
 //
 // A peer is reached over one connection for each PeerKey: that of an edge's generation breaks alone, and is made once.
 //
 // Threads: an engine has one progress thread; everything else hands it commands. Handlers, `done` and `on_death`
-// callbacks run on that thread: they must be short, must not block, and may call anything here but Close, SetHandler
-// and Transport.
-// Small bytes travel with their header (eager); large ones stay at the sender until the receiver gives them a place
-// (rendezvous), so a receiver is never flooded.
-// A header comes as it was sent, or its connection dies. Bytes may come damaged: who sends them has a checksum for
-// them. Death: a peer that was killed, closed its engine or was closed here is dead within a second; one that never
-// answered (it died while the connection was made, or another process is at its address) after two. Only when nothing
-// reads or writes a buffer any more does its `done` run.
+// callbacks run on that thread: they must be short, must not block, and may call anything here but Close, CloseAll,
+// Stop, SetHandler and Transport.
+// Bytes are a transfer (transfer.h). Few of them travel with their header (eager); many stay at the sender
+// until the receiver gives them a place, so a receiver is never flooded.
+// A header comes as it was sent, or its connection dies. Bytes that come damaged are sent again. Death: a peer that was
+// killed, closed its engine or was closed here is dead within a second; one that never answered (it died while the
+// connection was made, or another process is at its address) after two. Only when nothing reads or writes a buffer any
+// more does its `done` run.
 #pragma once
 
 #include <cstdint>
@@ -24,43 +24,48 @@
 #include "absl/status/status.h"
 #include "kernels/base/buffer.h"
 #include "worker/link/edge.h"
+#include "worker/link/transfer.h"
 #include "worker/link/wire_time.h"
 
 namespace runahead {
 
-// What a message is for. Engines keep those up to kGoodbye to themselves.
+// What a message is for. The numbers travel: those that are left out had a meaning once, and are not used again.
 enum class MessageKind : uint16_t {
-  kHello = 0,
-  kHelloAnswer,
-  kGoodbye,
-  kEdgeFrame,
-  kEdgeControl,
-  kSlice,
-  kVerdict,
-  kDeviceEdge,
-  kEdgeOffer,
-  kEdgeBytes,
+  kEdgeFrame = 3,
+  kEdgeControl = 4,
+  kSlice = 5,
+  kDeviceEdge = 7,
 };
-inline constexpr size_t kMessageKinds = 10;
+inline constexpr MessageKind kFirstMessageKind = MessageKind::kEdgeFrame;
+inline constexpr size_t kMessageKinds = 8;  // all are below it
+// Messages of the other kinds are a header alone.
+constexpr bool IsTransfer(MessageKind kind) {
+  return kind == MessageKind::kEdgeFrame || kind == MessageKind::kSlice;
+}
 
 // Bytes up to this size travel with their header.
 inline constexpr size_t kEagerBytes = 8192;
-// Longest header. UCX takes some 8,000 bytes on every transport.
+// Longest header.
 inline constexpr size_t kMaxHeader = 4096;
 
-// A message's bytes, here (eager) or still at the sender. Any thread. Destroying it unaccepted lets the sender go.
+// A transfer that came, whose bytes are here (eager) or still at the sender. Used by one thread at a time. Destroying
+// it unanswered answers CANCELLED: nobody wants it.
 class MessagePayload {
  public:
   virtual ~MessagePayload() = default;
   virtual size_t size() const = 0;
-  // At most once. The sizes of `into` add up to size(); they are filled in order and held until `done` has run.
-  virtual void Accept(std::vector<BufferRef> into, ReceiveDone done) = 0;
+  // The sizes of `into` add up to size(). `done` runs when the bytes are all there and match their sum, or with why
+  // they will not be: DATA_LOSS where they came damaged kTransferAttempts times, which the sender hears, too. After
+  // that it may be called again, for bytes that are needed once more; all of it together is kTransferAttempts attempts.
+  virtual void Accept(Inbound into, ReceiveDone done) = 0;
+  // What the sender's `done` gets. Once; not while bytes are accepted.
+  virtual void Answer(absl::StatusCode answer) = 0;
 };
 
 struct Message {
   PeerKey from;  // the sender
   std::string_view header;
-  std::shared_ptr<MessagePayload> payload;  // never null; may be of size 0
+  std::shared_ptr<MessagePayload> payload;  // null where the kind is no transfer; may be of size 0
 };
 
 // Thread-safe.
@@ -83,21 +88,25 @@ class MessageEngine {
   virtual void Connect(const PeerId& peer, Done on_death) = 0;
 
   // Sends to `peer`, connecting when there is no connection (for hand-off also after a death: a new one is tried).
-  // Messages of one sender arrive in order; their large bytes do not. `done` runs when `bytes` may be reused: OK also
-  // when the receiver discarded them; UNAVAILABLE when the connection died.
-  virtual void Send(const PeerId& peer, MessageKind kind, std::string header, ConstBufferRef bytes, Done done) = 0;
+  // Messages of one sender arrive in order; their large bytes do not. `done` runs when `bytes` may be reused: with the
+  // receiver's answer, DATA_LOSS or CANCELLED among them; UNAVAILABLE when the connection died. Of a message without
+  // bytes it runs with OK when it was sent.
+  virtual void Send(const PeerId& peer, MessageKind kind, std::string header, Outbound bytes, Done done) = 0;
 
-  // Ends this connection, where there is one, at both ends. When this returns nothing holds a buffer of it.
+  // Ends this connection soon, where there is one, at both ends. Any thread, also in callbacks.
+  virtual void Break(const PeerKey& peer, const absl::Status& why) = 0;
+
+  // The same now. When this returns nothing holds a buffer of it.
   virtual void Close(const PeerKey& peer) = 0;
 
-  // The same for all connections to a process in that epoch.
-  virtual void CloseAll(uint64_t incarnation, uint32_t epoch) = 0;
+  // The same for all connections that `which`, which is short, says.
+  virtual void CloseAll(const std::function<bool(const PeerKey&)>& which) = 0;
 
   // Ends all connections for good: none is made or taken any more, and everything is done with UNAVAILABLE. When this
   // returns nothing holds a buffer.
   virtual void Stop() = 0;
 
-  // What the connection runs over and where to ("tcp 10.0.0.2:4711", "ucx 10.0.0.2:4711"); empty when there is none.
+  // What the connection runs over and where to ("tcp 10.0.0.2:4711"); empty when there is none.
   virtual std::string Transport(const PeerId& peer) = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "kernels/base/thread_name.h"
 
 namespace runahead {
 // Fires events at their time, on its own thread.
@@ -38,6 +39,7 @@ class PacedEdgeFactory::Timer {
 
  private:
   void Run() RUNAHEAD_EXCLUDES(mu_) {
+    NameThread("pacing");
     for (bool going = true; going;) {
       std::vector<EventSource> fire;
       {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/limits.h"
 
 namespace runahead {
 namespace {
@@ -12,7 +13,6 @@ namespace {
 constexpr const char* kTierNames[kKvTiers] = {"device", "host"};
 constexpr const char* kLaneNames[kKvLanes] = {"recomputed", "streamed", "host", "resident"};
 constexpr const char* kAnswerNames[kSliceAnswers] = {"accepted", "corrupt", "no_lease", "bad_range"};
-constexpr int kLongestContext = 1 << 17;
 
 Gauge& LayerGauge(MetricRegistry& registry, const char* work) {
   return registry.AddGauge("runahead_kvpr_layer_seconds", "What a layer of a step takes, by the steps so far",
@@ -32,6 +32,11 @@ Gauge& LinkGauge(MetricRegistry& registry, const char* direction, int64_t block_
                            {{"direction", direction}, {"block_bytes", absl::StrCat(block_bytes)}});
 }
 
+Counter& StepSeconds(MetricRegistry& registry, const char* kind) {
+  return registry.AddCounter("runahead_kvpr_step_seconds_total", "Steps, as they took and as was predicted",
+                             {{"kind", kind}});
+}
+
 // 0.1, 0.2, .. 1.
 std::vector<double> TenthBuckets() {
   std::vector<double> bounds;
@@ -43,10 +48,11 @@ std::vector<double> TenthBuckets() {
 
 DecodeMetrics::DecodeMetrics(MetricRegistry& registry)
     : step_(registry.AddHistogram("runahead_decode_step_seconds", "One step of the whole batch", TokenBuckets())),
-      batch_size_(registry.AddHistogram("runahead_decode_batch_size", "Sequences in a step", PowerOfTwoBuckets(256))),
+      batch_size_(
+          registry.AddHistogram("runahead_decode_batch_size", "Sequences in a step", PowerOfTwoBuckets(kMostBatch))),
       kvpr_split_(registry.AddHistogram("runahead_kvpr_split_tokens",
                                         "Positions recomputed of a sequence in a step, the mean over its sequences",
-                                        PowerOfTwoBuckets(kLongestContext))),
+                                        PowerOfTwoBuckets(kMostContext))),
       kvpr_recompute_(registry.AddHistogram("runahead_kvpr_recompute_seconds",
                                             "Recomputation of K and V from X in a step", TokenBuckets())),
       kvpr_transfer_(registry.AddHistogram("runahead_kvpr_transfer_seconds",
@@ -61,13 +67,30 @@ DecodeMetrics::DecodeMetrics(MetricRegistry& registry)
                                       "A copy of a few bytes to the device, at start and when idle")),
       speeds_{LayerGauge(registry, "project"), PositionGauge(registry, "recompute"), PositionGauge(registry, "attend"),
               LayerGauge(registry, "signal"),  HostGauge(registry, "nothing"),       HostGauge(registry, "copies")},
+      predicted_seconds_(StepSeconds(registry, "predicted")),
+      measured_seconds_(StepSeconds(registry, "measured")),
       leases_(registry.AddGauge("runahead_kv_leases", "Leases alive")),
       leases_expired_(registry.AddCounter("runahead_kv_leases_expired_total", "Leases that ran out unreleased")),
       checksum_failures_(
-          registry.AddCounter("runahead_handoff_checksum_failures_total", "Slices that arrived corrupt")) {
+          registry.AddCounter("runahead_handoff_checksum_failures_total", "Slices that arrived corrupt")),
+      saturated_(registry.AddCounter("runahead_static_window_saturated_values_total",
+                                     "Values of new rows outside the range of their prompt, by which static windows "
+                                     "of 8 bits quantise")),
+      prompt_rows_(registry.AddCounter("runahead_decode_prompt_tokens_total",
+                                       "Tokens of prompts that steps computed, for they were not handed off, or again "
+                                       "since their sequence was parked")),
+      parked_(registry.AddGauge("runahead_decode_parked_requests",
+                                "Sequences that wait for memory, with none of their own")),
+      parkings_(registry.AddCounter("runahead_decode_parkings_total",
+                                    "How often a sequence was parked: its memory went to others, and it waits")),
+      rebuilt_(registry.AddCounter("runahead_decode_rebuilt_tokens_total",
+                                   "Tokens, of prompts and output, that steps computed again since their sequence was "
+                                   "parked")) {
   for (int i = 0; i < kKvTiers; ++i) {
     const MetricLabels labels = {{"tier", kTierNames[i]}};
     kv_bytes_[i] = &registry.AddGauge("runahead_kv_bytes", "KV cache memory in use", labels);
+    kv_promised_bytes_[i] = &registry.AddGauge("runahead_kv_promised_bytes",
+                                               "KV cache memory in use or promised to leases that grow", labels);
     kv_capacity_bytes_[i] = &registry.AddGauge("runahead_kv_capacity_bytes", "KV cache memory in all", labels);
   }
   for (int i = 0; i < kSliceAnswers; ++i) {
@@ -84,6 +107,15 @@ DecodeMetrics::DecodeMetrics(MetricRegistry& registry)
   for (int i = 0; i < kLinkBlocks; ++i) {
     to_device_[i] = &LinkGauge(registry, "to_device", kLinkBlockBytes[i]);
     to_host_[i] = &LinkGauge(registry, "to_host", kLinkBlockBytes[i]);
+  }
+  for (int i = 0; i < kLaneBounds; ++i) {
+    bound_steps_[i] = &registry.AddCounter("runahead_kvpr_bound_steps_total", "Steps, by what bounds them as predicted",
+                                           {{"by", std::string(LaneBoundName(static_cast<LaneBound>(i)))}});
+  }
+  for (int i = 0; i < kSplitRests; ++i) {
+    rest_steps_[i] =
+        &registry.AddCounter("runahead_kvpr_rest_steps_total", "Steps, by why they were not the solver's split",
+                             {{"reason", std::string(SplitRestName(static_cast<SplitRest>(i)))}});
   }
   for (int i = 0; i < kKvLanes; ++i) {
     const MetricLabels labels = {{"lane", kLaneNames[i]}};
@@ -105,6 +137,11 @@ void DecodeMetrics::ObserveKvpr(const KvprObservation& step) {
   kvpr_recompute_.Observe(step.recompute_s);
   kvpr_transfer_.Observe(step.transfer_s);
   kvpr_overlap_.Observe(step.overlap_ratio);
+  if (step.link_bytes_per_s > 0) link_bandwidth_.Set(step.link_bytes_per_s);
+  predicted_seconds_.Increment(step.predicted_s);
+  measured_seconds_.Increment(step.measured_s);
+  bound_steps_[static_cast<size_t>(step.bound)]->Increment();
+  rest_steps_[static_cast<size_t>(step.rest)]->Increment();
   for (int i = 0; i < kKvLanes; ++i) {
     lanes_[i].tokens->Increment(static_cast<double>(step.lanes[i].tokens));
     lanes_[i].bytes->Increment(static_cast<double>(step.lanes[i].bytes));
@@ -113,13 +150,16 @@ void DecodeMetrics::ObserveKvpr(const KvprObservation& step) {
 }
 
 void DecodeMetrics::SetLanes(const LaneSpeeds& lanes) {
-  link_bandwidth_.Set(lanes.link_bytes_per_s);
   speeds_.project.Set(lanes.project_s);
   speeds_.recompute.Set(lanes.recompute_s);
   speeds_.attend.Set(lanes.attend_s);
   speeds_.signal.Set(lanes.signal_s);
   speeds_.host.Set(lanes.host_bytes_per_s);
   speeds_.host_shared.Set(lanes.host_shared_bytes_per_s);
+}
+
+void DecodeMetrics::SetLinkBandwidth(double bytes_per_s) {
+  link_bandwidth_.Set(bytes_per_s);
 }
 
 void DecodeMetrics::SetLinkRate(int64_t block_bytes, double to_device, double to_host) {
@@ -137,6 +177,10 @@ void DecodeMetrics::SetKvBytes(KvTier tier, int64_t bytes) {
   kv_bytes_[static_cast<int>(tier)]->Set(static_cast<double>(bytes));
 }
 
+void DecodeMetrics::SetKvPromisedBytes(KvTier tier, int64_t bytes) {
+  kv_promised_bytes_[static_cast<int>(tier)]->Set(static_cast<double>(bytes));
+}
+
 void DecodeMetrics::SetKvCapacityBytes(KvTier tier, int64_t bytes) {
   kv_capacity_bytes_[static_cast<int>(tier)]->Set(static_cast<double>(bytes));
 }
@@ -151,6 +195,26 @@ void DecodeMetrics::CountLeasesExpired(int64_t leases) {
 
 void DecodeMetrics::CountChecksumFailure() {
   checksum_failures_.Increment();
+}
+
+void DecodeMetrics::CountPromptRows(int64_t rows) {
+  prompt_rows_.Increment(static_cast<double>(rows));
+}
+
+void DecodeMetrics::CountRebuilt(int64_t tokens) {
+  rebuilt_.Increment(static_cast<double>(tokens));
+}
+
+void DecodeMetrics::SetParked(int64_t sequences) {
+  parked_.Set(static_cast<double>(sequences));
+}
+
+void DecodeMetrics::CountParking() {
+  parkings_.Increment();
+}
+
+void DecodeMetrics::CountSaturated(int64_t values) {
+  saturated_.Increment(static_cast<double>(values));
 }
 
 void DecodeMetrics::CountSlice(SliceAnswer answer) {

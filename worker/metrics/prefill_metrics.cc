@@ -7,12 +7,15 @@
 namespace runahead {
 namespace {
 
+// In a pass, of a token each: as many as it has rows (scheduler/placement/together.h).
+constexpr int64_t kMostPrompts = 128;
+
 struct NameAndHelp {
   const char* name;
   const char* help;
 };
 constexpr NameAndHelp kByPositionNames[] = {
-    {"runahead_prefill_compute_seconds", "Time a job computed"},
+    {"runahead_prefill_compute_seconds", "Time a job computed: of a pass of several, its share by tokens"},
     {"runahead_prefill_wait_seconds", "Time a job waited for KV of other workers"},
     {"runahead_prefill_transfer_seconds", "Time KV of other workers was on the wire"},
     {"runahead_prefill_transfer_hidden_seconds", "What of the transfer fell into compute"},
@@ -27,6 +30,7 @@ PrefillMetrics::PrefillMetrics(MetricRegistry& registry)
       handoff_(registry.AddHistogram("runahead_handoff_seconds",
                                      "From a slice of KV being ready to the decode worker's acknowledgement",
                                      TtftBuckets())),
+      pass_(registry.AddHistogram("runahead_prefill_pass_size", "Prompts in a pass", PowerOfTwoBuckets(kMostPrompts))),
       tokens_(registry.AddCounter("runahead_prefill_tokens_total", "Prompt tokens computed here")),
       interleaved_(registry.AddCounter("runahead_prefill_interleaved_total",
                                        "Prompts that ran while a longer one was half done")),
@@ -82,6 +86,10 @@ void PrefillMetrics::ObserveHandoff(absl::Duration ready_to_acknowledged) {
 
 void PrefillMetrics::CountTokens(int64_t tokens) {
   tokens_.Increment(static_cast<double>(tokens));
+}
+
+void PrefillMetrics::ObservePass(int64_t prompts) {
+  pass_.Observe(static_cast<double>(prompts));
 }
 
 void PrefillMetrics::CountInterleaved() {

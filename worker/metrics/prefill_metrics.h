@@ -27,7 +27,8 @@ class PrefillMetrics {
   void ObserveHandoff(absl::Duration ready_to_acknowledged);
 
   void CountTokens(int64_t tokens);
-  void CountInterleaved();  // a prompt ran while a longer one was half done
+  void ObservePass(int64_t prompts);  // a pass began, of so many
+  void CountInterleaved();            // a prompt ran while a longer one was half done
   void CountHandoffBytes(HandoffKind kind, int64_t bytes);
   void CountHandoffRetry();  // the receiver's checksum differed
   void CountFrameRetry();    // the same of a frame that a neighbour was sent
@@ -43,6 +44,7 @@ class PrefillMetrics {
   std::array<HistogramsOnUse, kByPosition> by_position_;
   Histogram& ring_stall_;
   Histogram& handoff_;
+  Histogram& pass_;
   Counter& tokens_;
   Counter& interleaved_;
   std::array<Counter*, kHandoffKinds> handoff_bytes_;

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/limits.h"
 
 namespace runahead {
 namespace {
@@ -16,13 +17,14 @@ absl::StatusOr<ModelConfig> ConfigKeys::Common() const {
   if (file_.Has("general.name")) {
     RUNAHEAD_ASSIGN_OR_RETURN(config.name, file_.GetString("general.name"));
   }
-  if (config.name.empty()) config.name = prefix_.substr(0, prefix_.size() - 1);
+  if (config.name.empty()) config.name = architecture_;
   config.fingerprint = absl::StrFormat("%016x", file_.fingerprint());
   RUNAHEAD_ASSIGN_OR_RETURN(config.layers, Dimension("block_count"));
   RUNAHEAD_ASSIGN_OR_RETURN(config.hidden, Dimension("embedding_length"));
   RUNAHEAD_ASSIGN_OR_RETURN(config.heads, Dimension("attention.head_count"));
   config.kv_heads = config.heads;
   RUNAHEAD_ASSIGN_OR_RETURN(config.ffn, Dimension("feed_forward_length"));
+  // Tables have a row for each position, and nothing in the file bounds it.
   RUNAHEAD_ASSIGN_OR_RETURN(config.context_length, Dimension("context_length", kMostContext));
   RUNAHEAD_ASSIGN_OR_RETURN(const FileTensor* embedding, file_.FindTensor("token_embd.weight"));
   if (embedding->dims.size() != 2 || embedding->dims[0] != config.hidden) {
@@ -98,6 +100,14 @@ absl::StatusOr<float> ConfigKeys::FloatOr(std::string_view name, float otherwise
 absl::StatusOr<bool> ConfigKeys::BoolOr(std::string_view name, bool otherwise) const {
   if (!Has(name)) return otherwise;
   return file_.GetBool(Key(name));
+}
+
+std::vector<ModelFile::Entry> ConfigKeys::Unasked() const {
+  std::vector<ModelFile::Entry> unasked = file_.Entries(prefix_);
+  std::erase_if(unasked, [this](const ModelFile::Entry& entry) {
+    return asked_.contains(std::string_view(entry.key.data(), entry.key.size()));
+  });
+  return unasked;
 }
 
 absl::Status ConfigKeys::Refuse(std::string_view name, std::string_view why) const {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,13 +15,15 @@
 
 namespace runahead {
 
-// Keys of one architecture: "llama.block_count" is `block_count` here. Errors name file and key: NOT_FOUND where it is
-// missing, else INVALID_ARGUMENT.
+// Keys of one architecture: "llama.block_count" is `block_count` here. It notes what it is asked for, so it is for one
+// thread. Errors name file and key: NOT_FOUND where it is missing, else INVALID_ARGUMENT.
 class ConfigKeys {
  public:
   // `file` outlives the keys.
   ConfigKeys(const ModelFile& file, std::string_view architecture)
-      : file_(file), prefix_(std::string(architecture) + ".") {}
+      : file_(file), architecture_(architecture), prefix_(architecture_ + ".") {}
+  ConfigKeys(const ConfigKeys&) = delete;
+  ConfigKeys& operator=(const ConfigKeys&) = delete;
 
   // What all families have: name, fingerprint, layers, hidden, heads (kv_heads as many), ffn, context_length, and the
   // vocabulary, which is the height of tensor token_embd.weight.
@@ -30,6 +34,10 @@ class ConfigKeys {
   absl::StatusOr<float> RopeBase(float otherwise) const;
 
   const ModelFile& file() const { return file_; }
+  const std::string& architecture() const { return architecture_; }
+  const std::string& prefix() const { return prefix_; }  // of the file's keys
+  // The file's keys of this architecture that nothing here was asked for, whole, in the order of their names.
+  std::vector<ModelFile::Entry> Unasked() const;
 
   bool Has(std::string_view name) const { return file_.Has(Key(name)); }
   // 1 to `most`.
@@ -50,13 +58,12 @@ class ConfigKeys {
  private:
   // Larger sizes are not models, and their products would overflow.
   static constexpr int64_t kMostDimension = int64_t{1} << 24;
-  // Tables have a row for each position, and nothing in the file bounds it.
-  static constexpr int64_t kMostContext = int64_t{1} << 20;
 
-  std::string Key(std::string_view name) const { return prefix_ + std::string(name); }
+  const std::string& Key(std::string_view name) const { return *asked_.insert(prefix_ + std::string(name)).first; }
 
   const ModelFile& file_;
-  const std::string prefix_;
+  const std::string architecture_, prefix_;
+  mutable std::set<std::string, std::less<>> asked_;
 };
 
 }  // namespace runahead

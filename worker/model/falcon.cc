@@ -84,8 +84,7 @@ absl::Status LoadFalconLayer(const TensorLoader& loader, const ModelConfig& conf
 
 }  // namespace
 
-absl::StatusOr<ModelConfig> ReadFalconConfig(const ModelFile& file) {
-  const ConfigKeys keys(file, "falcon");
+absl::StatusOr<ModelConfig> ReadFalconConfig(const ConfigKeys& keys) {
   RUNAHEAD_ASSIGN_OR_RETURN(ModelConfig config, keys.Common());
   RUNAHEAD_RETURN_IF_ERROR(keys.ReadHeads(config));
   if (config.q_dim() != config.hidden || config.rotated != config.head_dim) {

@@ -185,7 +185,8 @@ absl::Status LoadGemmaEnds(const TensorLoader& loader, const GemmaTraits& traits
 
 absl::StatusOr<std::shared_ptr<const Model>> LoadGemma(const TensorLoader& loader, ModelConfig config,
                                                        const std::function<void(int, int)>& progress) {
-  RUNAHEAD_ASSIGN_OR_RETURN(GemmaTraits traits, ReadGemmaTraits(loader.file(), config));
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::string architecture, loader.file().GetString("general.architecture"));
+  RUNAHEAD_ASSIGN_OR_RETURN(GemmaTraits traits, ReadGemmaTraits(ConfigKeys(loader.file(), architecture), config));
   GemmaWeights weights;
   weights.layers.resize(config.layers);
   RUNAHEAD_RETURN_IF_ERROR(LoadGemmaEnds(loader, traits, config, weights));

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "worker/model/config_keys.h"
 #include "worker/model/model.h"
 #include "worker/model/tensor_loader.h"
 
@@ -13,7 +14,7 @@ namespace runahead {
 
 // As the members of a Family (model.cc): general.architecture `gemma2` or `gemma3`. INVALID_ARGUMENT, naming the key,
 // for what this family's pass cannot run.
-absl::StatusOr<ModelConfig> ReadGemmaConfig(const ModelFile& file);
+absl::StatusOr<ModelConfig> ReadGemmaConfig(const ConfigKeys& keys);
 absl::StatusOr<std::shared_ptr<const Model>> LoadGemma(const TensorLoader& loader, ModelConfig config,
                                                        const std::function<void(int, int)>& progress);
 

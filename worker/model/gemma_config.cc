@@ -33,25 +33,22 @@ absl::StatusOr<float> SoftCap(const ConfigKeys& keys, const char* name, float ot
 
 }  // namespace
 
-absl::StatusOr<ModelConfig> ReadGemmaConfig(const ModelFile& file) {
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::string architecture, file.GetString("general.architecture"));
-  const ConfigKeys keys(file, architecture);
+absl::StatusOr<ModelConfig> ReadGemmaConfig(const ConfigKeys& keys) {
   RUNAHEAD_ASSIGN_OR_RETURN(ModelConfig config, keys.Common());
   RUNAHEAD_RETURN_IF_ERROR(keys.ReadHeads(config));
   RUNAHEAD_ASSIGN_OR_RETURN(config.norm_eps, keys.NotNegative("attention.layer_norm_rms_epsilon"));
-  RUNAHEAD_ASSIGN_OR_RETURN(config.rope_base, keys.RopeBase(KindOf(architecture).rope_base));
-  RUNAHEAD_ASSIGN_OR_RETURN(config.windows, ReadWindows(keys, config, KindOf(architecture).pattern));
-  RUNAHEAD_RETURN_IF_ERROR(ReadGemmaTraits(file, config).status());
+  const GemmaKind& kind = KindOf(keys.architecture());
+  RUNAHEAD_ASSIGN_OR_RETURN(config.rope_base, keys.RopeBase(kind.rope_base));
+  RUNAHEAD_ASSIGN_OR_RETURN(config.windows, ReadWindows(keys, config, kind.pattern));
+  RUNAHEAD_RETURN_IF_ERROR(ReadGemmaTraits(keys, config).status());
   return config;
 }
 
-absl::StatusOr<GemmaTraits> ReadGemmaTraits(const ModelFile& file, const ModelConfig& config) {
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::string architecture, file.GetString("general.architecture"));
-  const GemmaKind& kind = KindOf(architecture);
-  const ConfigKeys keys(file, architecture);
+absl::StatusOr<GemmaTraits> ReadGemmaTraits(const ConfigKeys& keys, const ModelConfig& config) {
+  const GemmaKind& kind = KindOf(keys.architecture());
   GemmaTraits traits;
   traits.head_norm = kind.head_norm;
-  traits.norm_plus = file.container() == ModelFile::Container::kGguf ? 0 : 1;
+  traits.norm_plus = keys.file().container() == ModelFile::Container::kGguf ? 0 : 1;
   const bool by_hidden = config.layers == kind.layers_of_27b;
   const auto scaled = static_cast<float>(by_hidden ? config.hidden / config.heads : config.head_dim);
   RUNAHEAD_ASSIGN_OR_RETURN(traits.attention_scale, keys.FloatOr("attention.scale", 1 / std::sqrt(scaled)));
@@ -66,7 +63,8 @@ absl::StatusOr<GemmaTraits> ReadGemmaTraits(const ModelFile& file, const ModelCo
   if (!kind.head_norm) return traits;
   RUNAHEAD_ASSIGN_OR_RETURN(const float local_base, keys.FloatOr("rope.freq_base_swa", 1e4f));
   if (!(local_base > 0)) return keys.Refuse("rope.freq_base_swa", "must be positive");
-  traits.local_rotary = {.frequencies = PlainFrequencies(local_base, config.rotated)};
+  RUNAHEAD_ASSIGN_OR_RETURN(const float magnitude, AttentionFactor(keys));
+  traits.local_rotary = {.frequencies = PlainFrequencies(local_base, config.rotated), .magnitude = magnitude};
   return traits;
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "worker/model/config_keys.h"
 #include "worker/model/model.h"
 #include "worker/model/rotary.h"
 
@@ -20,6 +21,6 @@ struct GemmaTraits {
 };
 
 // Of a config that ReadGemmaConfig (gemma.h) gave, which has asked for them already.
-absl::StatusOr<GemmaTraits> ReadGemmaTraits(const ModelFile& file, const ModelConfig& config);
+absl::StatusOr<GemmaTraits> ReadGemmaTraits(const ConfigKeys& keys, const ModelConfig& config);
 
 }  // namespace runahead

@@ -14,22 +14,32 @@ enum OwnSlot { kX, kQ, kKeptX, kKeptQ, kLogits };
 // Of PassMemory::shared, behind those of the sections.
 enum SharedSlot { kAttended = SectionRows::kScratchSlots, kPartials, kNormedRows };
 
-// What the table's query row `row` attends over, by itself.
-KvSequence OneQuery(const KvLayout& layout, int64_t row) {
+// What the table's query rows `wanted`, which rise, attend over. Each is a sequence of its own, by pieces, also of a
+// prompt; where several may be of one, those that follow each other stay together, so that their KV is read once.
+KvLayout LayoutOf(const KvLayout& layout, absl::Span<const int32_t> wanted) {
+  KvLayout kept{layout.page_tokens, layout.pages, {}, layout.by_pieces};
+  size_t next = 0;
+  int64_t first = 0;  // row of the sequence
   for (const KvSequence& sequence : layout.sequences) {
-    if (row >= sequence.queries) {
-      row -= sequence.queries;
-      continue;
+    const size_t begin = next;
+    for (; next < wanted.size() && wanted[next] < first + sequence.queries; ++next) {
+      const int64_t length = sequence.length - sequence.queries + 1 + wanted[next] - first;
+      if (layout.by_pieces && next > begin && wanted[next] == wanted[next - 1] + 1) {
+        KvSequence& last = kept.sequences.back();
+        ++last.queries;
+        last.length = length;
+        last.end = std::min(sequence.end, length);
+      } else {
+        kept.sequences.push_back({.queries = 1,
+                                  .length = length,
+                                  .first_page = sequence.first_page,
+                                  .begin = sequence.begin,
+                                  .end = std::min(sequence.end, length)});
+      }
     }
-    const int64_t length = sequence.length - (sequence.queries - 1 - row);
-    return {.queries = 1, .length = length, .first_page = sequence.first_page, .begin = sequence.begin, .end = length};
+    first += sequence.queries;
   }
-  RUNAHEAD_CHECK(false);
-}
-
-bool HasSingleQueries(const KvLayout& layout) {
-  return std::all_of(layout.sequences.begin(), layout.sequences.end(),
-                     [](const KvSequence& sequence) { return sequence.queries == 1; });
+  return kept;
 }
 
 }  // namespace
@@ -104,12 +114,13 @@ absl::Status LayerPass::ProjectRows(int64_t layer, int64_t begin, int64_t count,
 }
 
 absl::Status LayerPass::Attend(int64_t layer, const BufferRef& kv, const std::function<void()>& attended) {
-  if (layer + 1 == model_.config().layers && static_cast<int64_t>(batch_.logit_rows.size()) < rows()) {
+  // Of a prompt's rows always, so that the last layer computes a wanted row in one way, whatever is beside it.
+  const bool all_wanted = static_cast<int64_t>(batch_.logit_rows.size()) == rows();
+  if (layer + 1 == model_.config().layers && (!all_wanted || table_->layout().of_prompts)) {
     if (batch_.logit_rows.empty()) return absl::OkStatus();
     RUNAHEAD_RETURN_IF_ERROR(KeepWanted());
   }
-  // Single queries by pieces, so that a row's result depends on its own sequence only.
-  if (HasSingleQueries(table_->layout())) {
+  if (table_->layout().has_pieces()) {
     RUNAHEAD_RETURN_IF_ERROR(AttendPieces(layer, *table_, kv));
     if (attended) attended();
     return Finish(layer);
@@ -170,20 +181,19 @@ absl::Status LayerPass::KeepWanted() {
   RUNAHEAD_RETURN_IF_ERROR(device_.GatherRows(stream_, q_, wanted, q));
   x_ = x;
   q_ = q;
-  KvLayout kept{table_->layout().page_tokens, table_->layout().pages, {}};
   for (int64_t row = 0; row < count; ++row) {
-    kept.sequences.push_back(OneQuery(table_->layout(), wanted[row]));
     batch_.ids[row] = batch_.ids[wanted[row]];
     batch_.logit_rows[row] = row;
   }
   batch_.ids.resize(count);
-  RUNAHEAD_ASSIGN_OR_RETURN(table_, device_.MakeKvTable(stream_, std::move(kept)));
+  RUNAHEAD_ASSIGN_OR_RETURN(table_, device_.MakeKvTable(stream_, LayoutOf(table_->layout(), wanted)));
   return absl::OkStatus();
 }
 
 absl::StatusOr<Tensor> LayerPass::Logits() {
   const auto wanted = static_cast<int64_t>(batch_.logit_rows.size());
   if (wanted == 0) return Tensor{};
+  if (wanted < rows()) RUNAHEAD_RETURN_IF_ERROR(KeepWanted());
   RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, memory_.own.Get(kLogits, DType::kF32, wanted, model_.config().vocab));
   RUNAHEAD_RETURN_IF_ERROR(model_.Logits(Rows(0, wanted), x_, logits));
   return logits;

@@ -15,7 +15,7 @@
 
 namespace runahead {
 
-// The rows of a pass: a part of one prompt, or one row for each sequence of a decode step.
+// The rows of a pass: a part of one prompt, or those of a decode step.
 struct ForwardBatch {
   std::vector<int32_t> ids;
   KvLayout kv;                      // of as many query rows; says their positions
@@ -29,8 +29,8 @@ struct PassMemory {
   ForwardScratch& shared;  // by passes on one stream, also when several are half done
 };
 
-// Begin; then for each layer in turn Project and Attend; then Logits. Where each sequence has one query and its KV lies
-// in several places: ProjectQkv, what splits its qkv to q() and to where KV goes, AttendPieces of each place, and
+// Begin; then for each layer in turn Project and Attend; then Logits. Where attention is by pieces, and KV lies in
+// several places: ProjectQkv, what splits its qkv to q() and to where KV goes, AttendPieces of each place, and
 // Finish in place of Project and Attend. Used by one thread; all that is given to the constructor outlives the pass.
 // Errors are those of arguments, and of device memory.
 class LayerPass {

@@ -17,13 +17,11 @@ const LlamaKind* LlamaKindOf(std::string_view architecture) {
   return nullptr;
 }
 
-absl::StatusOr<ModelConfig> ReadLlamaConfig(const ModelFile& file) {
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::string architecture, file.GetString("general.architecture"));
-  const ConfigKeys keys(file, architecture);
+absl::StatusOr<ModelConfig> ReadLlamaConfig(const ConfigKeys& keys) {
   RUNAHEAD_ASSIGN_OR_RETURN(ModelConfig config, keys.Common());
   RUNAHEAD_RETURN_IF_ERROR(keys.ReadHeads(config));
   RUNAHEAD_ASSIGN_OR_RETURN(config.norm_eps, keys.NotNegative("attention.layer_norm_rms_epsilon"));
-  if (LlamaKindOf(architecture)->permuted && config.rotated != config.head_dim) {
+  if (LlamaKindOf(keys.architecture())->permuted && config.rotated != config.head_dim) {
     return keys.Refuse("rope.dimension_count", absl::StrCat(config.rotated, " of ", config.head_dim,
                                                             " dimensions rotated is not supported here; all are"));
   }

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "worker/format/model_file.h"
+#include "worker/model/config_keys.h"
 #include "worker/model/model.h"
 #include "worker/model/rotary.h"
 
@@ -30,7 +31,7 @@ inline constexpr LlamaKind kLlamaKinds[] = {{.architecture = "llama", .permuted 
 const LlamaKind* LlamaKindOf(std::string_view architecture);
 
 // INVALID_ARGUMENT, naming the key, for what this family's pass cannot run.
-absl::StatusOr<ModelConfig> ReadLlamaConfig(const ModelFile& file);
+absl::StatusOr<ModelConfig> ReadLlamaConfig(const ConfigKeys& keys);
 
 // Of a config that ReadLlamaConfig gave, which has asked for it already.
 absl::StatusOr<Rotary> LlamaRotary(const ModelFile& file, const ModelConfig& config);

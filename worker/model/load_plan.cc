@@ -11,16 +11,12 @@
 namespace runahead {
 namespace {
 
-// Bits of a superblock's scales and minima in files. CPUs keep each in a byte.
-int ScaleBits(WeightType type) {
-  return type == WeightType::kQ2_K ? 4 : type == WeightType::kQ6_K ? 8 : 6;
-}
-
-// Of a quantised type's block of a row, as CPUs multiply it in 8 bits.
+// Of a quantised type's block of a row, as CPUs multiply it in 8 bits: of a superblock they keep each scale and min in
+// a byte.
 size_t Int8BlockBytes(WeightType type) {
   if (!IsSuperblock(type)) return BlockOf(type).bytes;
   const int scales = kSuperblock / SuperblockScaleColumns(type) * (SuperblockHasMin(type) ? 2 : 1);
-  return BlockOf(type).bytes + scales * (8 - ScaleBits(type)) / 8;
+  return BlockOf(type).bytes + scales * (8 - SuperblockPartsOf(type).scale_bits) / 8;
 }
 
 // Sixteen rows lie together (kernels/cpu/int8/product.h).
@@ -39,7 +35,7 @@ size_t StoredBytes(const LoadPlan::Matrix::Run& run, int64_t cols) {
 
 WeightBytes BytesOnCpu(const LoadPlan::Matrix& matrix, DType compute, bool int8, unsigned uses) {
   WeightBytes bytes;
-  const bool in_8_bits = int8 && matrix.quantised();
+  const bool in_8_bits = int8 && matrix.has_int8_form();
   const unsigned forms = matrix.of_layer ? uses : unsigned{kUseDecode};
   for (const LoadPlan::Matrix::Run& run : matrix.runs) {
     if (in_8_bits) bytes.int8 += Int8Bytes(run, matrix.cols);
@@ -71,12 +67,12 @@ size_t LoadPlan::Matrix::file_bytes() const {
   return bytes;
 }
 
-bool LoadPlan::Matrix::quantised() const {
-  return std::none_of(runs.begin(), runs.end(), [](const Run& run) { return IsPlain(run.type); });
+bool LoadPlan::Matrix::has_int8_form() const {
+  return std::all_of(runs.begin(), runs.end(), [](const Run& run) { return HasInt8Form(run.type); });
 }
 
-bool LoadPlan::Matrix::partly_quantised() const {
-  return !quantised() && std::any_of(runs.begin(), runs.end(), [](const Run& run) { return !IsPlain(run.type); });
+bool LoadPlan::Matrix::quantised() const {
+  return std::any_of(runs.begin(), runs.end(), [](const Run& run) { return !IsPlain(run.type); });
 }
 
 int64_t LoadPlan::elements() const {
@@ -101,14 +97,15 @@ std::string LeftOutOfInt8(const LoadPlan& plan, unsigned uses) {
   size_t takes = 0, in_file = 0;
   std::string first;
   for (const LoadPlan::Matrix& matrix : plan.matrices) {
-    if (!matrix.partly_quantised()) continue;
+    if (!matrix.quantised() || matrix.has_int8_form()) continue;
     first = matrices++ == 0 ? matrix.name : std::min(first, matrix.name);  // layers are planned in any order
     takes += BytesOnCpu(matrix, DType::kF32, true, uses).total();
     in_file += matrix.file_bytes();
   }
   if (matrices == 0) return "";
   return absl::StrFormat(
-      "%d %s in f32, not in 8 bits, for only some of the tensors that make one up are quantised (the first: %s): %.1f "
+      "%d %s in f32, not in 8 bits, for not all of the tensors that make one up are of a type for that (the first: "
+      "%s): %.1f "
       "MiB, in the file %.1f, at the speed of dtype f32",
       matrices, matrices == 1 ? "matrix is multiplied" : "matrices are multiplied", first, takes / kMiB,
       in_file / kMiB);

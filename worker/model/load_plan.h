@@ -28,9 +28,9 @@ struct LoadPlan {
     void Add(WeightType type, int64_t rows);
     int64_t elements() const;
     size_t file_bytes() const;
-    // All of its rows are: only then a CPU multiplies it in 8 bits.
-    bool quantised() const;
-    bool partly_quantised() const;  // some are, others not
+    // All of its rows have one: only then a CPU multiplies it in 8 bits.
+    bool has_int8_form() const;
+    bool quantised() const;  // some of its rows are
   };
   std::vector<Matrix> matrices;
   int64_t floats = 0;                     // of vectors and of tables of rotation, which are kept in f32

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
+#include "worker/model/config_keys.h"
 #include "worker/model/falcon.h"
 #include "worker/model/gemma.h"
 #include "worker/model/llama.h"
@@ -16,6 +17,7 @@
 #include "worker/model/rotary.h"
 #include "worker/model/starcoder2.h"
 #include "worker/model/tensor_loader.h"
+#include "worker/model/unread_keys.h"
 
 namespace runahead {
 
@@ -62,7 +64,7 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadLlama(const TensorLoader& loade
 // A family, by what general.architecture calls it.
 struct Family {
   const char* architecture;
-  absl::StatusOr<ModelConfig> (*read)(const ModelFile& file);
+  absl::StatusOr<ModelConfig> (*read)(const ConfigKeys& keys);
   // Null where the loader only checks.
   absl::StatusOr<std::shared_ptr<const Model>> (*load)(const TensorLoader& loader, ModelConfig config,
                                                        const std::function<void(int, int)>& progress);
@@ -88,6 +90,14 @@ absl::StatusOr<const Family*> FamilyOf(const ModelFile& file) {
                                                  "' is not supported; ", absl::StrJoin(names, ", "), " are"));
 }
 
+absl::StatusOr<ModelConfig> ReadConfig(const Family& family, const ModelFile& file) {
+  const ConfigKeys keys(file, family.architecture);
+  RUNAHEAD_ASSIGN_OR_RETURN(ModelConfig config, family.read(keys));
+  RUNAHEAD_RETURN_IF_ERROR(CheckUnreadKeys(keys));
+  config.remarks = UnreadKeyRemarks(keys);
+  return config;
+}
+
 // A tensor that no part of the family reads would be left out of what the model computes.
 absl::Status CheckAllAreRead(const ModelFile& file, const LoadPlan& plan) {
   std::vector<std::string> unread;
@@ -111,12 +121,12 @@ absl::StatusOr<LoadPlan> Plan(const Family& family, std::shared_ptr<const ModelF
 
 absl::StatusOr<ModelConfig> ReadModelConfig(const ModelFile& file) {
   RUNAHEAD_ASSIGN_OR_RETURN(const Family* family, FamilyOf(file));
-  return family->read(file);
+  return ReadConfig(*family, file);
 }
 
 absl::StatusOr<LoadPlan> PlanLoading(std::shared_ptr<const ModelFile> file) {
   RUNAHEAD_ASSIGN_OR_RETURN(const Family* family, FamilyOf(*file));
-  RUNAHEAD_ASSIGN_OR_RETURN(ModelConfig config, family->read(*file));
+  RUNAHEAD_ASSIGN_OR_RETURN(ModelConfig config, ReadConfig(*family, *file));
   return Plan(*family, std::move(file), std::move(config));
 }
 
@@ -124,7 +134,7 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(std::shared_ptr<const Mod
                                                        std::shared_ptr<Device> device, unsigned uses,
                                                        std::function<void(int, int)> progress) {
   RUNAHEAD_ASSIGN_OR_RETURN(const Family* family, FamilyOf(*file));
-  RUNAHEAD_ASSIGN_OR_RETURN(ModelConfig config, family->read(*file));
+  RUNAHEAD_ASSIGN_OR_RETURN(ModelConfig config, ReadConfig(*family, *file));
   RUNAHEAD_RETURN_IF_ERROR(Plan(*family, file, config).status());
   if (const absl::Status status = device->CheckHeadDim(config.head_dim); !status.ok()) {
     return absl::InvalidArgumentError(

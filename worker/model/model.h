@@ -31,6 +31,8 @@ struct ModelConfig {
   float rope_base = 0;
   int64_t rotated = 0;           // the first so many dimensions of a head, by RoPE
   std::vector<int64_t> windows;  // by layer: AttentionShape::window; empty: all layers see all
+  // For people, one sentence each: keys of the file that say something and that are not read (unread_keys.h).
+  std::vector<std::string> remarks = {};
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }
 };
@@ -54,8 +56,7 @@ class ForwardScratch {
 // The matrices of a layer, in its family's order (Model::Matrices).
 using LayerMatrices = absl::Span<const std::shared_ptr<const Weights>>;
 
-// The rows that a section works on, and what it works with: a part of one prompt, or one row for each sequence of a
-// decode step.
+// The rows that a section works on, and what it works with: of a part of one prompt, or of a decode step.
 struct SectionRows {
   // Slots of `scratch` that sections may use; what they leave there is of no meaning to the next one.
   static constexpr int kScratchSlots = 8;
@@ -66,6 +67,8 @@ struct SectionRows {
   int64_t first = 0, count = 0;
   bool batch_invariant = false;  // a row's result does not depend on the rows beside it
   LayerMatrices matrices = {};   // where the layer's are, of those that were streamed; empty: where they were loaded
+  // Of Recompute, not batch-invariant: LinearOptions::blocks; empty: one block.
+  absl::Span<const int32_t> blocks = {};
 
   // Of the layer's matrices, which were loaded as `loaded`, the one to multiply with.
   const std::shared_ptr<const Weights>& Matrix(LayerMatrices loaded, size_t index) const {
@@ -113,9 +116,8 @@ class Model {
   // Q, K and V of the layer from x: norm, products, rotation.
   virtual absl::Status Project(const SectionRows& rows, int64_t layer, const ConstTensor& x,
                                const Projection& to) const = 0;
-  // K and V of the layer from `normed`, which Project left, to where the table says behind `kv`, a layer's base: the
-  // same as Project's up to rounding, and bitwise so where both are batch-invariant. `normed` may have more rows: they
-  // take part in the product only.
+  // K and V of the layer from `normed`, which Project left, to where the table says behind `kv`, a layer's base: there
+  // they follow each other. The same as Project's up to rounding, and bitwise so where both are batch-invariant.
   virtual absl::Status Recompute(const SectionRows& rows, int64_t layer, const ConstTensor& normed,
                                  const BufferRef& kv) const = 0;
   // What follows attention: x += the output projection of `attended` [rows, heads*head_dim]; x += the MLP of x.
@@ -139,6 +141,7 @@ class Model {
 };
 
 // What is known without loading weights. INVALID_ARGUMENT naming the key when the file is not a model we run.
+// Likewise for a key that nothing of ours reads and that changes what llama.cpp computes.
 absl::StatusOr<ModelConfig> ReadModelConfig(const ModelFile& file);
 
 // Beside kUseDecode: Recompute works on many rows, not batch-invariant. The weights of K and V take memory once more.

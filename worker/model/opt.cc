@@ -10,6 +10,7 @@
 #include "kernels/base/status_macros.h"
 #include "worker/model/config_keys.h"
 #include "worker/model/projection_scratch.h"
+#include "worker/model/recomputed_kv.h"
 #include "worker/model/tensor_loader.h"
 #include "worker/model/token_tables.h"
 
@@ -97,14 +98,18 @@ class OptModel final : public Model {
   absl::Status Recompute(const SectionRows& rows, int64_t index, const ConstTensor& normed,
                          const BufferRef& kv) const override {
     const OptLayer& layer = weights_.layers[index];
-    const int64_t hidden = config_.hidden;
-    RUNAHEAD_ASSIGN_OR_RETURN(const Tensor products, rows.scratch.Get(kOptQkv, DType::kF32, normed.rows, 2 * hidden));
-    const Tensor k_and_v = products.Rows(0, rows.count);
-    const LinearOptions product{
-        .batch_invariant = rows.batch_invariant, .first_row = hidden, .bias = layer.qkv_bias.Cols(hidden, 2 * hidden)};
-    RUNAHEAD_RETURN_IF_ERROR(
-        device_->Linear(rows.stream, normed, rows.Matrix(layer.matrices, kQkvMatrix), product, products));
-    return device_->StoreQkv(rows.stream, k_and_v, shape_, {}, rows.table, rows.first, kv);
+    const std::shared_ptr<const Weights>& matrix = rows.Matrix(layer.matrices, kQkvMatrix);
+    if (WritesKv(*device_, rows, shape_)) {
+      return device_->Linear(rows.stream, normed, matrix, KvProduct(rows, shape_, layer.qkv_bias),
+                             RowsOfKv(rows, shape_, kv));
+    }
+    return InPieces(*device_, rows, normed, [&](const SectionRows& piece, const ConstTensor& x) -> absl::Status {
+      RUNAHEAD_ASSIGN_OR_RETURN(const Tensor k_and_v,
+                                rows.scratch.Get(kOptQkv, DType::kF32, piece.count, 2 * config_.hidden));
+      RUNAHEAD_RETURN_IF_ERROR(
+          device_->Linear(rows.stream, x, matrix, KvProduct(piece, shape_, layer.qkv_bias), k_and_v));
+      return device_->StoreQkv(rows.stream, k_and_v, shape_, {}, rows.table, piece.first, kv);
+    });
   }
 
   // x += attended * Wo + bo;  x += relu(norm(x) * Wup + bup) * Wdown + bdown.
@@ -176,8 +181,7 @@ absl::Status LoadOptLayer(const TensorLoader& loader, const ModelConfig& config,
 
 }  // namespace
 
-absl::StatusOr<ModelConfig> ReadOptConfig(const ModelFile& file) {
-  const ConfigKeys keys(file, "opt");
+absl::StatusOr<ModelConfig> ReadOptConfig(const ConfigKeys& keys) {
   RUNAHEAD_ASSIGN_OR_RETURN(ModelConfig config, keys.Common());
   RUNAHEAD_ASSIGN_OR_RETURN(config.norm_eps, keys.NotNegative("attention.layer_norm_epsilon"));
   if (config.hidden % config.heads != 0) {

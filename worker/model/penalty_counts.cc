@@ -16,6 +16,11 @@ void PenaltyCounts::AddOutput(int32_t id) {
   ++entries_[last_].in_output;
 }
 
+int32_t PenaltyCounts::CountOf(int32_t id) const {
+  const auto found = index_.find(id);
+  return found == index_.end() ? 0 : 1 + entries_[found->second].in_output;
+}
+
 size_t PenaltyCounts::IndexOf(int32_t id) {
   const auto [found, is_new] = index_.try_emplace(id, entries_.size());
   if (is_new) entries_.push_back({id, 0});

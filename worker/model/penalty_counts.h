@@ -30,6 +30,9 @@ class PenaltyCounts {
   // The next token of the output.
   void AddOutput(int32_t id);
 
+  // What Device::Sample counts for an id: 0 for one that the sequence does not have, else 1 + how often its output has
+  // it.
+  int32_t CountOf(int32_t id) const;
   // The entry of the last token of the output; id -1 where nothing is counted yet.
   Entry last() const { return last_ < 0 ? Entry{-1, 0} : entries_[last_]; }
   // Every id at most once, in any order.

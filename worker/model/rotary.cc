@@ -15,9 +15,16 @@ namespace {
 
 using std::numbers::pi;
 
+// By its name, or by that which it had in old files.
+const char* FactorKey(const ConfigKeys& keys) {
+  static constexpr char kKey[] = "rope.scaling.factor", kOldKey[] = "rope.scale_linear";
+  return !keys.Has(kKey) && keys.Has(kOldKey) ? kOldKey : kKey;
+}
+
 absl::StatusOr<float> Factor(const ConfigKeys& keys) {
-  RUNAHEAD_ASSIGN_OR_RETURN(const float factor, keys.Float("rope.scaling.factor"));
-  if (!(factor >= 1.0f)) return keys.Refuse("rope.scaling.factor", "must be at least 1");
+  const char* const key = FactorKey(keys);
+  RUNAHEAD_ASSIGN_OR_RETURN(const float factor, keys.Float(key));
+  if (!(factor >= 1.0f)) return keys.Refuse(key, "must be at least 1");
   return factor;
 }
 
@@ -41,7 +48,15 @@ absl::Status StretchByWaves(const ConfigKeys& keys, std::vector<float>& frequenc
   return absl::OkStatus();
 }
 
-// How much cosines and sines grow.
+// How positions are stretched. Files that have a factor and no type mean linear, and none by a factor of 0.
+absl::StatusOr<std::string> ScalingType(const ConfigKeys& keys) {
+  if (keys.Has("rope.scaling.type")) return keys.String("rope.scaling.type");
+  if (!keys.Has(FactorKey(keys))) return "none";
+  RUNAHEAD_ASSIGN_OR_RETURN(const float factor, keys.Float(FactorKey(keys)));
+  return factor == 0 ? "none" : "linear";
+}
+
+// How much cosines and sines grow by yarn.
 absl::StatusOr<float> YarnMagnitude(const ConfigKeys& keys, float factor) {
   if (keys.Has("rope.scaling.yarn_attention_factor")) return keys.Float("rope.scaling.yarn_attention_factor");
   for (const char* key : {"yarn_attn_factor", "yarn_ext_factor", "yarn_log_multiplier"}) {
@@ -51,7 +66,7 @@ absl::StatusOr<float> YarnMagnitude(const ConfigKeys& keys, float factor) {
   const auto grown = [factor](float scale) { return factor <= 1 ? 1.0f : 0.1f * scale * std::log(factor) + 1.0f; };
   RUNAHEAD_ASSIGN_OR_RETURN(const float scale, keys.FloatOr("rope.scaling.yarn_mscale", 0));
   RUNAHEAD_ASSIGN_OR_RETURN(const float of_all, keys.FloatOr("rope.scaling.yarn_mscale_all_dim", 0));
-  RUNAHEAD_ASSIGN_OR_RETURN(const float more, keys.FloatOr("rope.scaling.attn_factor", 1));  // GGUF's name
+  RUNAHEAD_ASSIGN_OR_RETURN(const float more, AttentionFactor(keys));
   return more * (scale > 0 && of_all > 0 ? grown(scale) / grown(of_all) : grown(1));
 }
 
@@ -108,6 +123,12 @@ absl::Status DivideByTensor(const ModelFile& file, std::vector<float>& frequenci
 
 }  // namespace
 
+absl::StatusOr<float> AttentionFactor(const ConfigKeys& keys) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const float factor, keys.FloatOr("rope.scaling.attn_factor", 1));
+  if (!(factor > 0)) return keys.Refuse("rope.scaling.attn_factor", "must be positive");
+  return factor;
+}
+
 std::vector<float> PlainFrequencies(float base, int64_t dims) {
   std::vector<float> frequencies;
   for (int64_t d = 0; 2 * d < dims; ++d) {
@@ -118,10 +139,8 @@ std::vector<float> PlainFrequencies(float base, int64_t dims) {
 
 absl::StatusOr<Rotary> ReadRotary(const ConfigKeys& keys, float base, int64_t dims, int64_t context_length) {
   Rotary rotary{.frequencies = PlainFrequencies(base, dims)};
-  std::string type = "none";
-  if (keys.Has("rope.scaling.type")) {
-    RUNAHEAD_ASSIGN_OR_RETURN(type, keys.String("rope.scaling.type"));
-  }
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::string type, ScalingType(keys));
+  RUNAHEAD_ASSIGN_OR_RETURN(rotary.magnitude, AttentionFactor(keys));
   if (type == "linear") {
     RUNAHEAD_ASSIGN_OR_RETURN(const float factor, Factor(keys));
     for (float& frequency : rotary.frequencies) frequency /= factor;

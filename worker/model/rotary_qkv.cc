@@ -3,20 +3,21 @@
 #include <vector>
 
 #include "kernels/base/status_macros.h"
+#include "worker/model/recomputed_kv.h"
 
 namespace runahead {
 
-absl::Status RotaryQkv::NormAndRotate(const Tensor& x, int64_t queries) const {
-  if (vectors.k_norm.ref.buffer != nullptr) {
-    if (queries > 0) {
-      RUNAHEAD_RETURN_IF_ERROR(
-          device.HeadNorm(rows.stream, x.Cols(0, queries), shape.head_dim, vectors.q_norm, norm_eps));
-    }
+absl::Status RotaryQkv::NormHeads(const Tensor& x, int64_t queries) const {
+  if (vectors.k_norm.ref.buffer == nullptr) return absl::OkStatus();
+  if (queries > 0) {
     RUNAHEAD_RETURN_IF_ERROR(
-        device.HeadNorm(rows.stream, x.Cols(queries, k_cols()), shape.head_dim, vectors.k_norm, norm_eps));
+        device.HeadNorm(rows.stream, x.Cols(0, queries), shape.head_dim, vectors.q_norm, norm_eps));
   }
-  return device.Rope(rows.stream, x.Cols(0, queries + k_cols()), shape.head_dim, {.table = rotation}, rows.table,
-                     rows.first);
+  return device.HeadNorm(rows.stream, x.Cols(queries, k_cols()), shape.head_dim, vectors.k_norm, norm_eps);
+}
+
+absl::Status RotaryQkv::Rotate(const Tensor& x, int64_t first) const {
+  return device.Rope(rows.stream, x, shape.head_dim, {.table = rotation}, rows.table, first);
 }
 
 absl::Status RotaryQkv::Project(absl::FunctionRef<absl::Status(const Tensor& out)> norm, const Projection& to) const {
@@ -26,19 +27,26 @@ absl::Status RotaryQkv::Project(absl::FunctionRef<absl::Status(const Tensor& out
   if (scratch.other_normed) RUNAHEAD_RETURN_IF_ERROR(norm(to.normed));
   RUNAHEAD_RETURN_IF_ERROR(device.Linear(rows.stream, scratch.normed, matrix,
                                          {.batch_invariant = rows.batch_invariant, .bias = vectors.bias}, scratch.qkv));
-  RUNAHEAD_RETURN_IF_ERROR(NormAndRotate(scratch.qkv, q_cols()));
+  RUNAHEAD_RETURN_IF_ERROR(NormHeads(scratch.qkv, q_cols()));
+  RUNAHEAD_RETURN_IF_ERROR(Rotate(scratch.qkv.Cols(0, q_cols() + k_cols()), rows.first));
   if (to.qkv.ref.buffer != nullptr) return absl::OkStatus();
   return device.StoreQkv(rows.stream, scratch.qkv, shape, to.q, rows.table, rows.first, to.kv);
 }
 
 absl::Status RotaryQkv::Recompute(const ConstTensor& normed, const BufferRef& kv) const {
-  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor products, rows.scratch.Get(slots.qkv, DType::kF32, normed.rows, 2 * k_cols()));
-  const Tensor k_and_v = products.Rows(0, rows.count);
-  LinearOptions product{.batch_invariant = rows.batch_invariant, .first_row = q_cols()};
-  if (vectors.bias.ref.buffer != nullptr) product.bias = vectors.bias.Cols(q_cols(), 2 * k_cols());
-  RUNAHEAD_RETURN_IF_ERROR(device.Linear(rows.stream, normed, matrix, product, products));
-  RUNAHEAD_RETURN_IF_ERROR(NormAndRotate(k_and_v, 0));
-  return device.StoreQkv(rows.stream, k_and_v, shape, {}, rows.table, rows.first, kv);
+  if (WritesKv(device, rows, shape) && vectors.k_norm.ref.buffer == nullptr) {
+    const Tensor to = RowsOfKv(rows, shape, kv);
+    RUNAHEAD_RETURN_IF_ERROR(device.Linear(rows.stream, normed, matrix, KvProduct(rows, shape, vectors.bias), to));
+    return Rotate(to.Cols(0, k_cols()), rows.first);
+  }
+  return InPieces(device, rows, normed, [&](const SectionRows& piece, const ConstTensor& x) -> absl::Status {
+    RUNAHEAD_ASSIGN_OR_RETURN(const Tensor k_and_v,
+                              rows.scratch.Get(slots.qkv, DType::kF32, piece.count, 2 * k_cols()));
+    RUNAHEAD_RETURN_IF_ERROR(device.Linear(rows.stream, x, matrix, KvProduct(piece, shape, vectors.bias), k_and_v));
+    RUNAHEAD_RETURN_IF_ERROR(NormHeads(k_and_v, 0));
+    RUNAHEAD_RETURN_IF_ERROR(Rotate(k_and_v.Cols(0, k_cols()), piece.first));
+    return device.StoreQkv(rows.stream, k_and_v, shape, {}, rows.table, piece.first, kv);
+  });
 }
 
 namespace {

@@ -39,8 +39,10 @@ struct RotaryQkv {
  private:
   int64_t q_cols() const { return shape.heads * shape.head_dim; }
   int64_t k_cols() const { return shape.kv_heads * shape.head_dim; }
-  // Of the first `queries` columns of x, and the keys behind them.
-  absl::Status NormAndRotate(const Tensor& x, int64_t queries) const;
+  // The heads of the first `queries` columns of x, and of the keys behind them; nothing where the family has no norms.
+  absl::Status NormHeads(const Tensor& x, int64_t queries) const;
+  // All heads of x, whose first row is the table's query row `first`.
+  absl::Status Rotate(const Tensor& x, int64_t first) const;
 };
 
 // How a file has them.

@@ -60,8 +60,7 @@ absl::StatusOr<Rotary> Starcoder2Rotary(const ConfigKeys& keys, const ModelConfi
 
 }  // namespace
 
-absl::StatusOr<ModelConfig> ReadStarcoder2Config(const ModelFile& file) {
-  const ConfigKeys keys(file, "starcoder2");
+absl::StatusOr<ModelConfig> ReadStarcoder2Config(const ConfigKeys& keys) {
   RUNAHEAD_ASSIGN_OR_RETURN(ModelConfig config, keys.Common());
   RUNAHEAD_RETURN_IF_ERROR(keys.ReadHeads(config));
   if (config.rotated != config.head_dim) {

@@ -124,10 +124,11 @@ absl::StatusOr<Tensor> TensorLoader::VectorOrNone(const std::vector<VectorPart>&
 }
 
 absl::StatusOr<Tensor> TensorLoader::UploadRotation(const Rotary& rotary, int64_t context_length) const {
-  if (!only_checks()) return Upload(RotationTable(rotary, context_length), context_length);
+  const int64_t rows = (context_length + kRotationTile - 1) / kRotationTile * kRotationTile;
+  if (!only_checks()) return Upload(RotationTable(rotary, rows), rows);
   MutexLock lock(mu_);
   plan_->read.insert(kRopeFreqs);  // by ReadRotary, where the file has it
-  plan_->floats += 2 * static_cast<int64_t>(rotary.frequencies.size()) * context_length;
+  plan_->floats += 2 * static_cast<int64_t>(rotary.frequencies.size()) * rows;
   return Tensor();
 }
 

@@ -66,7 +66,7 @@ class TensorLoader {
   // The same, or a tensor without a buffer where the file has none of them.
   absl::StatusOr<Tensor> VectorOrNone(const std::vector<VectorPart>& parts) const;
   absl::StatusOr<Tensor> Upload(const std::vector<float>& values, int64_t rows) const;
-  // The table of Rotation (kernels/base/device.h): f32 [context_length, rotated dimensions].
+  // The table of Rotation (kernels/base/device.h): f32 [context_length in whole tiles, rotated dimensions].
   absl::StatusOr<Tensor> UploadRotation(const Rotary& rotary, int64_t context_length) const;
 
  private:

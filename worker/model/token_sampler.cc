@@ -59,24 +59,19 @@ absl::Status TokenSampler::Enqueue(Stream& stream, const Tensor& logits, const s
   wanted_.clear();
   top_k_ = 0;
   std::vector<SampleParams> params;
-  for (const auto& [options, position, counts, counts_row] : rows) {
-    wanted_.push_back({position, options.logprobs});
+  std::vector<bool> seen(counts_.rows);  // counts rows
+  for (const Row& row : rows) {
+    const SamplingOptions& options = row.options;
+    wanted_.push_back({row.position, options.logprobs});
     top_k_ = std::max<int64_t>(top_k_, options.logprobs + 1);
     params.push_back({.temperature = options.temperature,
                       .top_k = options.top_k,
                       .top_p = options.top_p,
                       .min_p = options.min_p,
-                      .uniform = SamplingUniform(options.seed, position)});
-    if (counts_row == nullptr) continue;
-    SampleParams& own = params.back();
-    own.repetition_penalty = options.repetition_penalty;
-    own.presence_penalty = options.presence_penalty;
-    own.frequency_penalty = options.frequency_penalty;
-    own.counts_row = *counts_row;
-    const PenaltyCounts::Entry last = counts.last();
-    if (last.id < 0 || last.id >= vocab_) continue;
-    own.last_id = last.id;
-    own.last_count = 1 + last.in_output;
+                      .uniform = SamplingUniform(options.seed, row.position)});
+    if (row.counts_row == nullptr) continue;
+    RUNAHEAD_RETURN_IF_ERROR(Penalise(row, !seen[*row.counts_row], params.back()));
+    seen[*row.counts_row] = true;
   }
   top_k_ = std::min({top_k_, vocab_, kMostTopK});
   const int64_t n = logits.rows;
@@ -90,6 +85,32 @@ absl::Status TokenSampler::Enqueue(Stream& stream, const Tensor& logits, const s
   }
   const size_t bytes = n * (3 + 2 * top_k_) * sizeof(float);
   return device_.Copy(stream, drawn_.Slice(0, bytes), host_drawn_.Slice(0, bytes));
+}
+
+// The first row of a sequence keeps fresh tokens; the others know them.
+absl::Status TokenSampler::Penalise(const Row& row, bool is_first, SampleParams& own) const {
+  own.repetition_penalty = row.options.repetition_penalty;
+  own.presence_penalty = row.options.presence_penalty;
+  own.frequency_penalty = row.options.frequency_penalty;
+  own.counts_row = *row.counts_row;
+  const int32_t last = row.counts.last().id;
+  const absl::Span<const int32_t> fresh = row.fresh.empty() ? absl::MakeConstSpan(&last, 1) : row.fresh;
+  if (fresh.size() + row.ahead.size() > kMostTokenCounts) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("a draw with penalties behind %d tokens that their counts lack, and %d is the most: give fewer "
+                        "rows of a sequence to a step",
+                        fresh.size() + row.ahead.size(), kMostTokenCounts));
+  }
+  const auto add = [&](int32_t id, int32_t count) {
+    if (id >= 0 && id < vocab_) own.tokens[own.known++] = {id, count};
+  };
+  for (const int32_t id : fresh) add(id, row.counts.CountOf(id));
+  if (is_first) own.kept = own.known;
+  for (size_t i = 0; i < row.ahead.size(); ++i) {
+    const auto times = std::count(row.ahead.begin(), row.ahead.begin() + i + 1, row.ahead[i]);
+    add(row.ahead[i], std::max(1, row.counts.CountOf(row.ahead[i])) + static_cast<int32_t>(times));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Sampled> TokenSampler::Token(int64_t row) const {

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "kernels/base/device.h"
 #include "worker/model/penalty_counts.h"
 #include "worker/model/sampling.h"
@@ -32,11 +33,17 @@ class TokenSampler {
   struct Row {
     const SamplingOptions& options;
     int64_t position = 0;         // absolute, of the token that is drawn: as many come before it
-    const PenaltyCounts& counts;  // of prompt and output so far: the row has them, all but the last token at least
+    const PenaltyCounts& counts;  // of prompt and output so far
     CountsRow counts_row;
+    // The last tokens of the output that `counts` has and the counts row may lack; empty: the very last one.
+    absl::Span<const int32_t> fresh = {};
+    // Output that comes before the draw and that `counts` does not have: tokens of rows of the same step, which the
+    // sequence may not keep.
+    absl::Span<const int32_t> ahead = {};
   };
-  // Enqueues what Token needs. rows[i] belongs to row i of `logits` f32 [rows, vocab]; no two have one counts row. May
-  // be enqueued again for the same tokens.
+  // Enqueues what Token needs. rows[i] belongs to row i of `logits` f32 [rows, vocab]. Those of a sequence have the
+  // same counts, counts row and fresh tokens. May be enqueued again for the same tokens. INVALID_ARGUMENT where fresh
+  // tokens and those ahead of a sequence with penalties are more than kMostTokenCounts.
   absl::Status Enqueue(Stream& stream, const Tensor& logits, const std::vector<Row>& rows);
 
   // The token of `row` once the stream got past Enqueue: Device::Sample with the uniform of seed and position. Logprobs
@@ -50,6 +57,7 @@ class TokenSampler {
     int32_t logprobs = -1;
   };
   TokenSampler(Device& device, int64_t max_rows, int64_t vocab);
+  absl::Status Penalise(const Row& row, bool is_first, SampleParams& own) const;
   std::vector<TokenLogprobPair> Logprobs(int64_t row, int32_t chosen) const;
 
   Device& device_;

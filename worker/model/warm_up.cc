@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/monotonic.h"
 #include "kernels/base/status_macros.h"
 #include "worker/model/layer_pass.h"
 #include "worker/model/token_sampler.h"
@@ -24,16 +25,21 @@ std::vector<int64_t> WarmUpTokens(int64_t gemm_rows, int64_t context) {
   return tokens;
 }
 
-// One sequence whose layers share one buffer of KV: what they compute does not matter.
-absl::Status Warm(const Model& model, Device& device, int64_t tokens, bool batch_invariant) {
+// One sequence whose layers share one buffer of KV: what they compute does not matter. How long the pass takes, which
+// draws from the last token's logits, or from those of all.
+absl::StatusOr<absl::Duration> Warm(const Model& model, Device& device, int64_t tokens, bool batch_invariant,
+                                    bool draw_all = false) {
   ForwardBatch batch;
   batch.kv = KvLayout::OnePage(tokens, tokens);
   batch.batch_invariant = batch_invariant;
-  batch.logit_rows = {tokens - 1};
+  batch.kv.of_prompts = !batch_invariant;
+  for (int64_t row = draw_all ? 0 : tokens - 1; row < tokens; ++row) batch.logit_rows.push_back(row);
+  const auto draws = static_cast<int64_t>(batch.logit_rows.size());
   for (int64_t i = 0; i < tokens; ++i) batch.ids.push_back(static_cast<int32_t>(i % model.config().vocab));
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory,
                             device.Allocate(static_cast<size_t>(tokens * model.kv_row_bytes()), MemoryKind::kDevice));
   const BufferRef kv = BufferRef::Whole(std::move(memory));
+  const absl::Time begin = MonotonicNow();
   ForwardScratch own(device), shared(device);
   const std::unique_ptr<Stream> stream = device.NewStream("warm-up");
   LayerPass pass(model, device, *stream, {own, shared}, std::move(batch));
@@ -46,27 +52,50 @@ absl::Status Warm(const Model& model, Device& device, int64_t tokens, bool batch
   }
   RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, pass.Logits());
   RUNAHEAD_ASSIGN_OR_RETURN(const std::unique_ptr<TokenSampler> sampler,
-                            TokenSampler::Create(device, 1, model.config().vocab));
+                            TokenSampler::Create(device, draws, model.config().vocab));
   const SamplingOptions options{.temperature = 1, .logprobs = 1};
   const PenaltyCounts counts;
-  RUNAHEAD_RETURN_IF_ERROR(sampler->Enqueue(*stream, logits, {{options, tokens, counts, nullptr}}));
-  return device.Record(*stream).Wait();
+  const std::vector<TokenSampler::Row> rows(draws, {options, tokens, counts, nullptr});
+  RUNAHEAD_RETURN_IF_ERROR(sampler->Enqueue(*stream, logits, rows));
+  RUNAHEAD_RETURN_IF_ERROR(device.Record(*stream).Wait());
+  return MonotonicNow() - begin;
+}
+
+template <typename Run>
+absl::StatusOr<absl::Duration> FasterOfTwo(const Run& run) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const absl::Duration first, run());
+  RUNAHEAD_ASSIGN_OR_RETURN(const absl::Duration second, run());
+  return std::min(first, second);
 }
 
 }  // namespace
 
-absl::Status WarmUp(const Model& model, Device& device, unsigned uses) {
+absl::StatusOr<WarmUpTimes> WarmUp(const Model& model, Device& device, unsigned uses) {
+  WarmUpTimes times;
   if (uses & kUsePrefill) {
     const std::vector<int64_t> lengths = WarmUpTokens(device.gemm_rows(), model.config().context_length);
     for (const int64_t tokens : lengths) {
-      const absl::Status status = Warm(model, device, tokens, false);
+      const absl::StatusOr<absl::Duration> took = Warm(model, device, tokens, false);
       // Prompts that find no room here will find none later.
-      if (absl::IsResourceExhausted(status) && tokens > lengths.front()) break;
-      RUNAHEAD_RETURN_IF_ERROR(status);
+      if (absl::IsResourceExhausted(took.status()) && tokens > lengths.front()) break;
+      RUNAHEAD_RETURN_IF_ERROR(took.status());
+      times.tokens = tokens;
+      times.layer = *took / static_cast<double>(model.config().layers);
     }
   }
-  if (uses & kUseDecode) RUNAHEAD_RETURN_IF_ERROR(Warm(model, device, 1, true));
-  return absl::OkStatus();
+  if (uses & kUseDecode) {
+    RUNAHEAD_ASSIGN_OR_RETURN(times.step, Warm(model, device, 1, true));
+  }
+  if (model.streams_weights()) times = {};
+  return times;
+}
+
+absl::StatusOr<absl::Duration> TimeStep(const Model& model, Device& device, int64_t sequences) {
+  return FasterOfTwo([&] { return Warm(model, device, sequences, /*batch_invariant=*/true, /*draw_all=*/true); });
+}
+
+absl::StatusOr<absl::Duration> TimePrompt(const Model& model, Device& device, int64_t tokens) {
+  return FasterOfTwo([&] { return Warm(model, device, tokens, /*batch_invariant=*/false); });
 }
 
 }  // namespace runahead

@@ -84,12 +84,15 @@ void Exchange::Forward(Edge& to, const FrameId& id, const BufferRef& rows, const
 
 BufferRef Exchange::Own(int64_t layer) {
   TraceInOrder(layer, TracePoint::kQkvBegin);
-  return ring_.Kv(layer);
+  return ring_.AllKv(layer);
 }
 
 XRows Exchange::OwnX(int64_t layer) const {
-  if (ring_.rows().x == 0) return {};
-  return {ring_.X(layer), XFormOf(model_, device_), model_.config().hidden};
+  return ring_.rows().x == 0 ? XRows() : XIn(ring_.AllX(layer));
+}
+
+XRows Exchange::XIn(BufferRef buffer) const {
+  return {std::move(buffer), XFormOf(model_, device_), model_.config().hidden};
 }
 
 Event Exchange::Send(int64_t layer) {
@@ -121,7 +124,7 @@ Event Exchange::OwnReady() {
 BufferRef Exchange::View(int64_t layer) {
   for (const auto& wire : wires_) transfers_.AddFrame(*wire);
   TraceInOrder(layer, TracePoint::kAttentionBegin);
-  return ring_.Kv(layer);
+  return ring_.AllKv(layer);
 }
 
 void Exchange::AddIdle(absl::Time begin, absl::Time end) {
@@ -161,7 +164,7 @@ void Exchange::HandOff(int64_t layer, const Event& own_ready) {
 void Exchange::HandOffX(int64_t layer, const Event& own_ready) {
   const int64_t from = std::max(job_.begin(), FirstDecoded(layer)), end = job_.begin() + job_.own_x_tokens();
   if (from >= end) return;
-  const XRows x = OwnX(layer).Rows(from - job_.begin(), end - from);
+  const XRows x = XIn(ring_.X(layer)).Rows(from - job_.begin(), end - from);
   const Slice slice{*job_.lease, static_cast<int32_t>(layer), from, end, SliceKind::kX, x.form};
   const Event accepted = handoff_.Push(job_.decode, slice, x.ref, own_ready);
   uses_.push_back(
@@ -204,7 +207,8 @@ Event Exchange::Track(const Event& event, JobCause source, JobTrace::Transfer tr
   const EventSource tracked;
   event.OnFire(
       [trace = trace_, stop = stop_, tracked, source, transfer = std::move(transfer)](const absl::Status& status) {
-        if (!status.ok()) stop.Fire(source, status);
+        // Without memory to send from nobody else was asked.
+        if (!status.ok()) stop.Fire(absl::IsResourceExhausted(status) ? JobCause::kOwn : source, status);
         if (status.ok() && trace != nullptr) trace->Moved(transfer);
         tracked.Fire(status);
       });

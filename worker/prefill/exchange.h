@@ -26,8 +26,8 @@ namespace runahead {
 class Exchange {
  public:
   // All references outlive the exchange. `ring` holds KV of job.held_tokens() a layer, and X of job.tokens() where the
-  // job hands off X of some (job.own_x_tokens()). `stop` is fired by whoever ends the job early, also by the exchange
-  // when a transfer fails.
+  // job, or one that shares its slots, hands off X of some (PrefillJob::own_x_tokens). `stop` is fired by whoever ends
+  // the job early, also by the exchange when a transfer fails.
   Exchange(const PrefillJob& job, const Model& model, LayerRing ring, Device& device, Stream& compute,
            HandoffSender& handoff, const JobStop& stop, TraceSink* trace);
   virtual ~Exchange() = default;
@@ -41,9 +41,10 @@ class Exchange {
 
   // Posts what may come before the own KV is there. UNAVAILABLE when a neighbour is dead.
   absl::Status Receive(int64_t layer);
-  // The layer's buffer, for K and V of the own part.
+  // The layer's buffer, of all jobs that share it: for K and V of the pass, the own part's where the pass's layout
+  // says.
   BufferRef Own(int64_t layer);
-  // For X of the own part, of all own tokens, as it is handed off; without a buffer where it is not.
+  // For X of all rows of the pass, as it is handed off; without a buffer where nobody's is.
   XRows OwnX(int64_t layer) const;
   // The own KV and X are enqueued: sends KV and hands both off. Fires when all KV that the part attends over is here.
   Event Send(int64_t layer);
@@ -88,6 +89,7 @@ class Exchange {
   void Posted(int64_t layer, TracePoint point) const;
 
  private:
+  XRows XIn(BufferRef buffer) const;
   Event OwnReady();
   // The first token that decode attends to in the layer: its first query follows the prompt.
   int64_t FirstDecoded(int64_t layer) const;

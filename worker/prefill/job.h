@@ -36,7 +36,9 @@ struct PrefillJob {
   Schedule schedule = Schedule::kKvr;
   std::vector<int64_t> bounds;  // parts + 1 rising values; the first is 0 unless there is a prefix
   int part = 0;
-  bool interleave = false;            // it may run while a longer job is half done: one part, no prefix
+  bool interleave = false;            // it may overtake others that bear it: one part, no prefix
+  double expected_s = 0;              // what the prompt takes, as the router expects; 0: it overtakes nobody
+  double allowance_s = 0;             // what those may take together that overtake it
   std::vector<int32_t> ids;           // own tokens; for the tail all tokens of the prompt
   std::shared_ptr<Edge> predecessor;  // absent for part 0
   std::shared_ptr<Edge> successor;    // absent for the tail
@@ -61,15 +63,17 @@ struct PrefillJob {
   int64_t own_x_tokens() const { return std::max<int64_t>(0, std::min(x_tokens, end()) - begin()); }
   // From where on KV of the own tokens is handed off; end(): of none.
   int64_t own_kv_from() const { return std::clamp(kv_from, begin(), end()); }
-  // Tokens [0, held_tokens()) have rows in every layer's buffer: once it attends, with KV of all that the layer's window
-  // leaves to be seen.
+  // Tokens [0, held_tokens()) have rows in every layer's buffer: once it attends, with KV of all that the layer's
+  // window leaves to be seen.
   int64_t held_tokens() const { return IsTsp(schedule) ? bounds.back() : end(); }
 };
 
 // Whose failure it was that ended a job on this worker.
 enum class JobCause {
-  kOwn,     // this worker's
-  kPeer,    // a neighbour dropped the job, or the edge to it is dead: what happened, happened elsewhere
+  kOwn,  // this worker's
+  // A neighbour dropped the job, or the edge to it is dead: what happened, happened elsewhere; or, with DATA_LOSS, that
+  // edge never brought a frame whole.
+  kPeer,
   kRouter,  // cancelled, out of time, or what no worker could have run
   kDecode,  // the decode worker is gone or did not accept a slice
 };

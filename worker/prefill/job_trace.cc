@@ -24,9 +24,19 @@ const char* TransferSpan(TracePoint end) {
       return "send";
     case TracePoint::kHandedOff:
       return "handoff";
-    default:
+    case TracePoint::kXHandedOff:
       return "x_handoff";
+    case TracePoint::kReceivePosted:
+    case TracePoint::kQkvBegin:
+    case TracePoint::kQkvEnd:
+    case TracePoint::kSendPosted:
+    case TracePoint::kAttentionBegin:
+    case TracePoint::kAttentionEnd:
+    case TracePoint::kLayerEnd:
+    case TracePoint::kFirstToken:
+      break;  // ends no transfer
   }
+  return "";
 }
 
 }  // namespace

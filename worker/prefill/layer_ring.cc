@@ -14,15 +14,27 @@ absl::StatusOr<LayerRing> LayerRing::Create(BufferRef memory, int64_t layers, co
         "the KV of ", rows.kv, " tokens and X of ", rows.x, " needs ", least, " layer buffers of ", rows.bytes(),
         " bytes; this worker has ", memory.size, " bytes a job: raise prefill_memory or shorten the prompt"));
   }
-  return LayerRing(std::move(memory), rows, std::min(fit, layers));
+  return LayerRing(std::move(memory), rows, {rows}, std::min(fit, layers));
+}
+
+LayerRing LayerRing::Part(const LayerPart& part) const {
+  return LayerRing(memory_, all_, part, slots());
+}
+
+BufferRef LayerRing::AllKv(int64_t layer) const {
+  return memory_.Slice(static_cast<size_t>(layer % slots()) * all_.bytes(), all_.kv_bytes());
+}
+
+BufferRef LayerRing::AllX(int64_t layer) const {
+  return memory_.Slice(static_cast<size_t>(layer % slots()) * all_.bytes() + all_.kv_bytes(), all_.x_bytes());
 }
 
 BufferRef LayerRing::Kv(int64_t layer) const {
-  return memory_.Slice(Begin(layer), rows_.kv_bytes());
+  return AllKv(layer).Slice(static_cast<size_t>(own_.kv_begin * own_.rows.kv_row_bytes), own_.rows.kv_bytes());
 }
 
 BufferRef LayerRing::X(int64_t layer) const {
-  return memory_.Slice(Begin(layer) + rows_.kv_bytes(), rows_.x_bytes());
+  return AllX(layer).Slice(static_cast<size_t>(own_.x_begin * own_.rows.x_row_bytes), own_.rows.x_bytes());
 }
 
 }  // namespace runahead

@@ -1,5 +1,6 @@
 #include "worker/prefill/prefill_loop.h"
 
+#include <optional>
 #include <utility>
 
 #include "kernels/base/status_macros.h"
@@ -7,12 +8,12 @@
 namespace runahead {
 
 PrefillLoop::PrefillLoop(const Model& model, Device& device, Stream& stream, PassMemory memory, ForwardBatch batch,
-                         std::unique_ptr<Exchange> exchange)
+                         std::vector<std::unique_ptr<Exchange>> exchanges)
     : device_(device),
       stream_(stream),
       layers_(model.config().layers),
       pass_(model, device, stream, memory, std::move(batch)),
-      exchange_(std::move(exchange)) {}
+      exchanges_(std::move(exchanges)) {}
 
 absl::StatusOr<PrefillWait> PrefillLoop::Step() {
   RUNAHEAD_CHECK(!done_);
@@ -27,40 +28,63 @@ absl::StatusOr<PrefillWait> PrefillLoop::Step() {
 
 // KV [0, e) of the layer is here, or of the whole prompt, as the schedule wants it.
 absl::Status PrefillLoop::AttendAndFinish() {
-  // attention, output projection, MLP
-  RUNAHEAD_RETURN_IF_ERROR(pass_.Attend(layer_, exchange_->View(layer_), [this] { exchange_->Attended(layer_); }));
-  exchange_->End(layer_);
+  BufferRef kv;
+  ForJobs([&](Exchange& job) { kv = job.View(layer_); });
+  const auto attended = [this] { ForJobs([this](Exchange& job) { job.Attended(layer_); }); };
+  RUNAHEAD_RETURN_IF_ERROR(pass_.Attend(layer_, kv, attended));  // attention, output projection, MLP
+  ForJobs([this](Exchange& job) { job.End(layer_); });
   projected_ = false;
   ++layer_;
   return absl::OkStatus();
 }
 
 absl::StatusOr<PrefillWait> PrefillLoop::ReceiveAndProject() {
-  const std::pair<Event, PrefillWait::For> needs[] = {{exchange_->RunBefore(layer_), PrefillWait::For::kDevice},
-                                                      {exchange_->BufferFree(layer_), PrefillWait::For::kLayerBuffer}};
-  for (const auto& [event, what] : needs) {
-    const auto status = event.status();
-    if (!status.has_value()) return PrefillWait{event, what};
-    RUNAHEAD_RETURN_IF_ERROR(*status);
-  }
-  RUNAHEAD_RETURN_IF_ERROR(exchange_->Receive(layer_));  // KV of others, piece by piece
-  // Q, K, V of the own part, and X where it is handed off
-  RUNAHEAD_RETURN_IF_ERROR(pass_.Project(layer_, exchange_->Own(layer_), exchange_->OwnX(layer_)));
+  RUNAHEAD_ASSIGN_OR_RETURN(std::optional<PrefillWait> wait, WaitBefore());
+  if (wait.has_value()) return *std::move(wait);
+  absl::Status received;
+  ForJobs([&](Exchange& job) { received.Update(job.Receive(layer_)); });  // KV of others, piece by piece
+  RUNAHEAD_RETURN_IF_ERROR(received);
+  BufferRef kv;
+  XRows x;
+  ForJobs([&](Exchange& job) {
+    kv = job.Own(layer_);
+    x = job.OwnX(layer_);
+  });
+  RUNAHEAD_RETURN_IF_ERROR(pass_.Project(layer_, kv, x));  // Q, K, V of the own part, and X where it is handed off
   projected_ = true;
-  return PrefillWait{exchange_->Send(layer_), PrefillWait::For::kKv};  // to neighbours, and the hand-off
+  std::vector<Event> all_here;
+  ForJobs([&](Exchange& job) { all_here.push_back(job.Send(layer_)); });  // to neighbours, and the hand-off
+  return PrefillWait{WhenAll(all_here), PrefillWait::For::kKv};
+}
+
+// What has to be over before the layer begins; nothing where all is.
+absl::StatusOr<std::optional<PrefillWait>> PrefillLoop::WaitBefore() const {
+  for (const auto& job : exchanges_) {
+    if (job == nullptr) continue;
+    const PrefillWait needs[] = {{job->RunBefore(layer_), PrefillWait::For::kDevice},
+                                 {job->BufferFree(layer_), PrefillWait::For::kLayerBuffer}};
+    for (const PrefillWait& need : needs) {
+      const auto status = need.event.status();
+      if (!status.has_value()) return need;
+      RUNAHEAD_RETURN_IF_ERROR(*status);
+    }
+  }
+  return std::nullopt;
 }
 
 void PrefillLoop::AddWaited(PrefillWait::For what, absl::Time begin, absl::Time end) {
   if (what == PrefillWait::For::kLayerBuffer) ring_stall_s_ += absl::ToDoubleSeconds(end - begin);
-  if (what == PrefillWait::For::kKv) exchange_->AddIdle(begin, end);
+  if (what != PrefillWait::For::kKv) return;
+  ForJobs([&](Exchange& job) { job.AddIdle(begin, end); });
 }
 
-JobTimes PrefillLoop::times() const {
+JobTimes PrefillLoop::times(size_t job) const {
+  const Exchange& exchange = *exchanges_[job];
   JobTimes times;
-  times.wait_s = exchange_->idle_s();
+  times.wait_s = exchange.idle_s();
   times.ring_stall_s = ring_stall_s_;
-  times.transfer_s = absl::ToDoubleSeconds(exchange_->transfers().Transfer());
-  times.hidden_s = absl::ToDoubleSeconds(exchange_->transfers().Hidden());
+  times.transfer_s = absl::ToDoubleSeconds(exchange.transfers().Transfer());
+  times.hidden_s = absl::ToDoubleSeconds(exchange.transfers().Hidden());
   return times;
 }
 

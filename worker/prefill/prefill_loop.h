@@ -1,8 +1,11 @@
-// A layer of a prefill, as the paper says it: what a worker does for its part of one prompt, wait by wait.
+// A layer of a prefill, as the paper says it: what a worker does for its part of one prompt, wait by wait; or for short
+// prompts that it computes together.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -29,14 +32,15 @@ struct PrefillWait {
   For what = For::kDevice;
 };
 
-// One part of one prompt on one worker. Used by one thread; several loops may be half done on one stream, each with
-// memory of its own. A parked loop holds nobody up: its receives are posted, its sends are enqueued, and what it
-// forwards goes on by itself. A loop that is given up leaves its stream usable: of what it enqueued, nothing leaves the
-// job but by the exchange.
+// One pass on one worker: of a part of one prompt, or of several whole ones, which know nothing of each other. Used by
+// one thread; several loops may be half done on one stream, each with memory of its own. A parked loop holds nobody up:
+// its receives are posted, its sends are enqueued, and what it forwards goes on by itself. A loop that is given up
+// leaves its stream usable: of what it enqueued, nothing leaves the jobs but by their exchanges.
 class PrefillLoop {
  public:
+  // `exchanges`: one a job, in the order of their rows in `batch`, over parts of the same layer buffers.
   PrefillLoop(const Model& model, Device& device, Stream& stream, PassMemory memory, ForwardBatch batch,
-              std::unique_ptr<Exchange> exchange);
+              std::vector<std::unique_ptr<Exchange>> exchanges);
 
   // Enqueues up to the next wait, and returns what is waited for: the next step may follow once that has fired with OK.
   // The first step waits for nothing. Errors end the loop: those of arguments, of device memory, of a dead neighbour
@@ -44,24 +48,40 @@ class PrefillLoop {
   absl::StatusOr<PrefillWait> Step();
   // The step before was the last: once its wait is over, the device has run all layers.
   bool done() const { return done_; }
+  // The share of the layers that is not enqueued yet.
+  double left() const { return static_cast<double>(layers_ - layer_) / static_cast<double>(layers_); }
+  // The next step attends with all rows, as all do but the first, which has nothing to attend to, and the last, which
+  // attends with the rows whose logits are wanted.
+  bool attends() const { return projected_ && layer_ + 1 < layers_; }
   // Of the rows whose logits are wanted; when done().
   const Tensor& logits() const { return logits_; }
 
+  // A job has ended: its exchange is gone, and what is computed of its rows is nobody's. A step is for one job at
+  // least.
+  void Leave(size_t job) { exchanges_[job] = nullptr; }
+
   // From `begin` to `end` nothing ran on the device but what this loop had enqueued, and it waited for `what`.
   void AddWaited(PrefillWait::For what, absl::Time begin, absl::Time end);
-  // What was added so far; compute_s and interleaved are the caller's to know.
-  JobTimes times() const;
-  const Exchange& exchange() const { return *exchange_; }
+  // Of a job that has not left: what was added so far; compute_s and interleaved are the caller's to know.
+  JobTimes times(size_t job) const;
+  const Exchange& exchange(size_t job) const { return *exchanges_[job]; }
 
  private:
+  template <typename Do>
+  void ForJobs(Do&& act) {
+    for (const auto& exchange : exchanges_) {
+      if (exchange != nullptr) act(*exchange);
+    }
+  }
   absl::Status AttendAndFinish();
   absl::StatusOr<PrefillWait> ReceiveAndProject();
+  absl::StatusOr<std::optional<PrefillWait>> WaitBefore() const;
 
   Device& device_;
   Stream& stream_;
   const int64_t layers_;
   LayerPass pass_;
-  const std::unique_ptr<Exchange> exchange_;
+  std::vector<std::unique_ptr<Exchange>> exchanges_;  // by job; null: it has left
   int64_t layer_ = 0;
   bool begun_ = false;
   bool projected_ = false;  // layer_'s own KV is enqueued

@@ -1,6 +1,5 @@
 #include "worker/prefill/stage.h"
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -10,70 +9,17 @@
 #include "kernels/base/monotonic.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/thread_name.h"
-#include "worker/prefill/chain_exchange.h"
+#include "scheduler/placement/together.h"
 #include "worker/prefill/job_memory.h"
-#include "worker/prefill/tsp_exchange.h"
+#include "worker/prefill/pass_rows.h"
+#include "worker/prefill/stage_pass.h"
 
 namespace runahead {
-namespace {
 
-template <typename... Setup>
-std::unique_ptr<Exchange> MakeExchange(const PrefillJob& job, Setup&&... setup) {
-  if (IsTsp(job.schedule)) return std::make_unique<TspExchange>(job, std::forward<Setup>(setup)...);
-  return std::make_unique<ChainExchange>(job, std::forward<Setup>(setup)...);
-}
-
-ForwardBatch BatchOf(const PrefillJob& job, KvLayout kv) {
-  ForwardBatch batch;
-  batch.ids.assign(job.ids.end() - job.tokens(), job.ids.end());
-  batch.kv = std::move(kv);
-  if (job.tail()) batch.logit_rows = {job.tokens() - 1};
-  return batch;
-}
-
-// Neighbours that get frames of the job.
-std::vector<Edge*> SendsTo(const PrefillJob& job) {
-  std::vector<Edge*> edges;
-  if (job.successor != nullptr) edges.push_back(job.successor.get());
-  if (job.predecessor != nullptr && IsTsp(job.schedule)) edges.push_back(job.predecessor.get());
-  return edges;
-}
-
-// What a layer of the job takes here, in rows of a model's matrices: with the row of a position's attention counted as
-// a thousandth, about what models of 1 to 8 billion weights have.
-double WorkOf(const PrefillJob& job) {
+double LayerWork(int64_t tokens, int64_t held) {
   constexpr double kOfAttention = 1e-3;
-  const auto own = static_cast<double>(job.tokens());
-  return own * (1 + kOfAttention * static_cast<double>(job.held_tokens()));
+  return static_cast<double>(tokens) * (1 + kOfAttention * static_cast<double>(held));
 }
-
-// Whom, or what, the job waits for; empty: nobody but the own device.
-std::string WaitsFor(const PrefillJob& job, PrefillWait::For what) {
-  if (what == PrefillWait::For::kDevice) return "";
-  if (what == PrefillWait::For::kLayerBuffer) return "a layer buffer";
-  if (IsTsp(job.schedule)) return "its neighbours";
-  return job.predecessor != nullptr ? job.predecessor_name : "";
-}
-
-}  // namespace
-
-// A job from Start to Done. All but `job`, `started` and `stop` is the stage's thread's until the pass is over.
-struct PrefillStage::Running {
-  explicit Running(PrefillJob to_run) : job(std::move(to_run)) {}
-  const PrefillJob job;
-  const absl::Time started = MonotonicNow();
-  const JobStop stop;
-  InterleaveBudget budget;  // for others, while it is the ordered one
-  bool interleaved = false;
-  std::optional<StageMemory::Region> region;  // none while it waits for one
-  std::unique_ptr<PrefillLoop> loop;          // null before it began
-  absl::Time begun;
-  PrefillWait wait;          // what comes next needs this to be over
-  absl::Time waiting_from;   // as far as it is not accounted for yet
-  double interleaved_s = 0;  // that others took while it was half done
-  bool over = false;         // the pass
-  JobTimes times;
-};
 
 absl::StatusOr<std::unique_ptr<PrefillStage>> PrefillStage::Create(const PrefillStageOptions& options, Device& device,
                                                                    std::shared_ptr<const Model> model,
@@ -178,12 +124,12 @@ void PrefillStage::Run() {
     progress_->Awake();
     const int64_t rung = bell_->rung();
     if (!Admit()) break;
-    const std::shared_ptr<Running> next = interleaved_ != nullptr ? interleaved_ : ordered_;
+    Pass* const next = interleaved_ != nullptr ? interleaved_.get() : ordered_.get();
     if (next != nullptr && MayGoOn(*next)) {
-      GoOn(next);
+      GoOn(*next);
     } else {
       progress_->Resting();
-      bell_->Await(rung, next == nullptr ? absl::InfiniteFuture() : next->job.deadline);
+      bell_->Await(rung, next == nullptr ? absl::InfiniteFuture() : next->deadline());
     }
   }
   progress_->Resting();
@@ -192,33 +138,58 @@ void PrefillStage::Run() {
 // Takes from the queue what may begin now. False: the stage is stopping, and nothing is left.
 bool PrefillStage::Admit() {
   MutexLock lock(mu_);
-  if (ordered_ == nullptr && !queue_.empty()) {
-    ordered_ = std::move(queue_.front());
-    ordered_->budget = InterleaveBudget(ordered_->job.tokens());
-    queue_.pop_front();
-  }
+  if (ordered_ == nullptr && !queue_.empty()) ordered_ = std::make_unique<Pass>(TakeFromQueue(WhoIsOrdered()));
   if (ordered_ == nullptr) return !stopping_;
-  if (!ordered_->region.has_value()) Grant(*ordered_, memory_.TakeHalf());
+  if (ordered_->memory == nullptr) Grant(*ordered_, memory_.TakeHalf());
   if (interleaved_ == nullptr) AdmitInterleaved();
   return true;
 }
 
-// The first in the queue that may go while the ordered one is half done. Behind that one's last step none does: it
-// waits for nothing but the device.
+// The one of a queue that is not empty whose pass is the next ordered one. While no half is free, one that fits between
+// layers is to wait for none: the first in turn does that, and the other goes before it.
+size_t PrefillStage::WhoIsOrdered() const {
+  std::vector<WaitingPrompt> waiting;
+  for (const auto& queued : queue_) waiting.push_back(queued->AsWaiting(queued->job.interleave));
+  const size_t begins = *WhoBegins(waiting);
+  return memory_.half_free() || !FitsInterleaved(queue_[begins]->job) ? begins : 0;
+}
+
+// The one of the queue that goes while the ordered one is half done. Behind that one's last step none does: it waits
+// for nothing but the device.
 void PrefillStage::AdmitInterleaved() {
-  if (ordered_->loop != nullptr && ordered_->loop->done()) return;
-  auto found = queue_.begin();
-  for (; found != queue_.end(); ++found) {
-    const PrefillJob& job = (*found)->job;
-    if (job.interleave && ordered_->budget.Fits(job.tokens()) && FitsInterleaved(job)) break;
+  if (ordered_->half_done() && ordered_->loop->done()) return;
+  std::optional<size_t> found = WhoInterleaves(nullptr);
+  if (!found) return;
+  auto pass = std::make_unique<Pass>(queue_[*found]);
+  if (!Grant(*pass, memory_.TakeInterleaved())) return;
+  pass->interleaved = true;
+  interleaved_ = std::move(pass);
+  ordered_->Overtaken(*TakeFromQueue(*found));
+  while ((found = WhoInterleaves(interleaved_.get()))) {
+    interleaved_->jobs.push_back(TakeFromQueue(*found));
+    ordered_->Overtaken(*interleaved_->jobs.back());
   }
-  if (found == queue_.end() || !Grant(**found, memory_.TakeInterleaved())) return;
-  interleaved_ = std::move(*found);
-  queue_.erase(found);
-  interleaved_->interleaved = true;
-  ordered_->budget.Take(interleaved_->job.tokens());
   // What the ordered one has enqueued runs first, so that each one's time is its own.
   Await(*interleaved_, {device_.Record(*compute_), PrefillWait::For::kDevice});
+}
+
+// Those before it are overtaken.
+std::shared_ptr<PrefillStage::Running> PrefillStage::TakeFromQueue(size_t index) {
+  std::shared_ptr<Running> taken = std::move(queue_[index]);
+  for (size_t i = 0; i < index; ++i) queue_[i]->allowance.Take(taken->job.expected_s);
+  queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(index));
+  return taken;
+}
+
+// Who of the queue may go while the ordered one is half done: alone, or `with` those of a pass that has not begun.
+std::optional<size_t> PrefillStage::WhoInterleaves(const Pass* with) const {
+  std::vector<WaitingPrompt> waiting;
+  for (const auto& queued : queue_) {
+    const PrefillJob& job = queued->job;
+    const bool fits = with == nullptr ? FitsInterleaved(job) : FitsTogether(*with, job, memory_.interleaved_bytes());
+    waiting.push_back(queued->AsWaiting(job.interleave && fits));
+  }
+  return WhoOvertakes(waiting, std::min(ordered_->BearsOthersFor(), ordered_->KeepsDeviceFor()));
 }
 
 // With a buffer for each layer it waits for nothing but the device. One that used its buffers in turn would wait for
@@ -228,152 +199,53 @@ bool PrefillStage::FitsInterleaved(const PrefillJob& job) const {
   return static_cast<size_t>(model_->config().layers) * layer_bytes <= memory_.interleaved_bytes();
 }
 
-bool PrefillStage::Grant(Running& running, std::optional<StageMemory::Region> region) {
-  running.region = region;
-  if (region.has_value()) ReportMemory();
-  return region.has_value();
+// Who waits right behind an ordered pass that is about to begin, and may share it, goes with it. It is decided here,
+// and as late as can be: it is nobody else's business, and by now the most have come.
+void PrefillStage::AdmitTogether(Pass& pass) {
+  MutexLock lock(mu_);
+  while (!queue_.empty() && FitsTogether(pass, queue_.front()->job, memory_.half_bytes())) {
+    pass.jobs.push_back(std::move(queue_.front()));
+    queue_.pop_front();
+  }
+}
+
+// With a buffer for each layer none of them waits for the hand-off of another.
+bool PrefillStage::FitsTogether(const Pass& pass, const PrefillJob& job, size_t bytes) const {
+  if (!MayShare(pass.jobs[0]->job) || !MayShare(job) || !FitTogether(pass.tokens(), job.tokens())) return false;
+  std::vector<const PrefillJob*> jobs;
+  for (const auto& running : pass.jobs) jobs.push_back(&running->job);
+  jobs.push_back(&job);
+  const size_t layer_bytes = PassRowsOf(jobs, *model_, device_).all.bytes();
+  return static_cast<size_t>(model_->config().layers) * layer_bytes <= bytes;
+}
+
+bool PrefillStage::Grant(Pass& pass, std::optional<StageMemory::Region> region) {
+  if (!region.has_value()) return false;
+  pass.memory = Memory(new StageMemory::Region(*region), [this](const StageMemory::Region* granted) {
+    GiveBack(*granted);
+    delete granted;
+  });
+  ReportMemory();
+  return true;
+}
+
+void PrefillStage::GiveBack(StageMemory::Region region) {
+  MutexLock lock(mu_);
+  memory_.GiveBack(region);
+  ReportMemory();
+  bell_->Ring();
 }
 
 void PrefillStage::ReportMemory() {
   if (options_.on_memory) options_.on_memory(memory_.taken_bytes());
 }
 
-bool PrefillStage::MayGoOn(const Running& running) {
-  if (running.stop.reason().has_value() || MonotonicNow() >= running.job.deadline) return true;
-  return running.region.has_value() && running.wait.event.fired();
-}
-
-// The job's next step, or its end.
-void PrefillStage::GoOn(const std::shared_ptr<Running>& running) {
-  if (MonotonicNow() >= running->job.deadline) {
-    running->stop.Fire(JobCause::kRouter, absl::DeadlineExceededError("the request's deadline passed during prefill"));
-  }
-  const auto stopped = running->stop.reason();
-  const absl::Status status = stopped.has_value() ? stopped->status : Step(*running);
-  if (!status.ok() || running->over) EndPass(running, status);
-}
-
-absl::Status PrefillStage::Step(Running& running) {
-  RUNAHEAD_RETURN_IF_ERROR(*running.wait.event.status());
-  if (running.loop == nullptr) RUNAHEAD_RETURN_IF_ERROR(Begin(running));
-  AccountWait(running, MonotonicNow());
-  if (running.loop->done()) {
-    running.over = true;
-    return running.job.tail() ? ReportFirstToken(running) : absl::OkStatus();
-  }
-  RUNAHEAD_ASSIGN_OR_RETURN(PrefillWait wait, NextLayer(running));
-  Await(running, std::move(wait));
-  return absl::OkStatus();
-}
-
-// From here until the device is done with it, it waits for nobody.
-absl::StatusOr<PrefillWait> PrefillStage::NextLayer(Running& running) {
-  progress_->SetJob(running.job.id, JobActivity::kComputing);
-  progress_->Begin(WorkOf(running.job));
-  absl::StatusOr<PrefillWait> wait = running.loop->Step();
-  device_.Record(*compute_).OnFire([progress = progress_](const absl::Status&) { progress->End(); });
-  return wait;
-}
-
-absl::Status PrefillStage::Begin(Running& running) {
-  const PrefillJob& job = running.job;
-  running.begun = running.waiting_from = MonotonicNow();
-  if (running.interleaved && ordered_->loop != nullptr) AccountWait(*ordered_, running.begun);
-  if (job.spans != nullptr) job.spans->Add("queue", -1, running.started, running.begun);
-  BufferRef memory;
-  {
-    MutexLock lock(mu_);
-    memory = memory_.Of(*running.region);
-  }
-  RUNAHEAD_ASSIGN_OR_RETURN(LayerRing ring, LayerRing::Create(std::move(memory), model_->config().layers,
-                                                              LayerRowsOf(job, *model_, device_)));
-  std::unique_ptr<Exchange> exchange =
-      MakeExchange(job, *model_, std::move(ring), device_, *compute_, handoff_, running.stop, options_.trace);
-  const PassMemory memory_of_pass{running.interleaved ? interleaved_scratch_ : ordered_scratch_, shared_scratch_};
-  ForwardBatch batch = BatchOf(job, exchange->Layout());
-  running.loop =
-      std::make_unique<PrefillLoop>(*model_, device_, *compute_, memory_of_pass, std::move(batch), std::move(exchange));
-  return absl::OkStatus();
-}
-
-void PrefillStage::Await(Running& running, PrefillWait wait) {
-  running.wait = std::move(wait);
-  running.waiting_from = MonotonicNow();
-  const std::string whom = WaitsFor(running.job, running.wait.what);
-  if (!whom.empty()) progress_->SetJob(running.job.id, JobActivity::kWaiting, whom);
-  running.wait.event.OnFire([bell = bell_](const absl::Status&) { bell->Ring(); });
-}
-
-// The running wait's time until `now`.
-void PrefillStage::AccountWait(Running& running, absl::Time now) {
-  running.loop->AddWaited(running.wait.what, running.waiting_from, now);
-  running.waiting_from = now;
-}
-
-absl::Status PrefillStage::ReportFirstToken(Running& running) {
-  const PrefillJob& job = running.job;
-  progress_->Begin(1);  // the first one may compile kernels, too
-  const absl::StatusOr<Sampled> token = SampleFirst(job, running.loop->logits());
-  progress_->End();
-  RUNAHEAD_RETURN_IF_ERROR(token.status());
-  running.loop->exchange().Sampled();
-  observer_.OnFirstToken(job, *token, absl::ToDoubleSeconds(running.begun - running.started),
-                         absl::ToDoubleSeconds(MonotonicNow() - running.begun));
-  return absl::OkStatus();
-}
-
-void PrefillStage::EndPass(const std::shared_ptr<Running>& running, const absl::Status& computed) {
-  const absl::Time now = MonotonicNow();
-  if (running->loop != nullptr) {
-    running->times = running->loop->times();
-    const double others_s = running->times.wait_s + running->interleaved_s;
-    running->times.compute_s = absl::ToDoubleSeconds(now - running->begun) - others_s;
-  }
-  running->times.interleaved = running->interleaved;
-  if (running == ordered_) {
-    ordered_ = nullptr;
-  } else {
-    interleaved_ = nullptr;
-    if (running->loop != nullptr && ordered_->loop != nullptr) {
-      ordered_->interleaved_s += absl::ToDoubleSeconds(now - running->begun);
-      ordered_->waiting_from = now;
-    }
-  }
-  Settle(running, computed);
-}
-
-// The pass is over, well or not: what the job still has on links and hand-off is awaited beside the next job.
-void PrefillStage::Settle(const std::shared_ptr<Running>& running, const absl::Status& computed) {
-  if (!computed.ok()) {
-    running->stop.Fire(JobCause::kOwn, computed);
-    DropEdges(running->job, handoff_);
-    // The stream may still read the ring, and its closures the exchange.
-    device_.Record(*compute_).Wait().IgnoreError();
-  }
-  progress_->SetJob(running->job.id, JobActivity::kDelivering);
-  std::vector<Event> pending;
-  if (running->loop != nullptr) pending = running->loop->exchange().pending();
-  // The device is through with the loop, and whoever ends the job must not give a device's memory back.
-  running->loop = nullptr;
-  if (computed.ok()) {
-    for (Edge* edge : SendsTo(running->job)) {
-      pending.push_back(edge->Finish(running->job.id));
-      pending.back().OnFire([stop = running->stop](const absl::Status& status) {
-        if (!status.ok()) stop.Fire(JobCause::kPeer, status);
-      });
-    }
-  }
-  WhenAll(pending).OnFire(
-      [this, running, computed](const absl::Status& settled) { Done(running, computed.ok() ? settled : computed); });
-}
-
 void PrefillStage::Done(const std::shared_ptr<Running>& running, const absl::Status& status) {
   JobEnd end;  // a cancel that came when all was delivered changes nothing
   if (!status.ok()) end = running->stop.reason().value_or(JobEnd{status, JobCause::kOwn});
+  running->memory = nullptr;
   {
     MutexLock lock(mu_);
-    if (running->region.has_value()) memory_.GiveBack(*running->region);
-    ReportMemory();
     jobs_.erase(running->job.id);
     progress_->EndJob(running->job.id);
     ++reporting_;

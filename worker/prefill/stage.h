@@ -1,5 +1,6 @@
-// One worker's place in the prefill line: runs jobs one after the other, in the order of their Starts; but one that is
-// to be interleaved goes while a longer one is half done.
+// One worker's place in the prefill line: runs jobs one after the other, in the order of their Starts; but short ones
+// that follow each other go together, and one that may overtake goes before those that bear it, also while a longer one
+// is half done.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +14,21 @@
 #include "absl/status/status.h"
 #include "kernels/base/device.h"
 #include "kernels/base/mutex.h"
-#include "scheduler/placement/interleave.h"
+#include "scheduler/placement/overtaking.h"
+#include "server/base/bell.h"
 #include "server/base/progress_meter.h"
 #include "worker/model/model.h"
 #include "worker/model/token_sampler.h"
-#include "worker/prefill/bell.h"
 #include "worker/prefill/job.h"
 #include "worker/prefill/prefill_loop.h"
 #include "worker/prefill/stage_memory.h"
 #include "worker/prefill/trace.h"
 
 namespace runahead {
+
+// What a layer of `tokens` own tokens, which attend to up to `held`, takes, in rows of a model's matrices: with the row
+// of a position's attention counted as a thousandth, about what models of 1 to 8 billion weights have. For meters.
+double LayerWork(int64_t tokens, int64_t held);
 
 // Called from the stage's threads; must not block.
 class PrefillObserver {
@@ -41,15 +46,23 @@ struct PrefillStageOptions {
   std::shared_ptr<Buffer> memory = nullptr;  // StageMemory::Allocate's for so many bytes; null: Create allocates it
   TraceSink* trace = nullptr;                // outlives the stage
   std::function<void(int64_t)> on_memory = {};  // bytes held by jobs now; any thread, short
+  std::function<void(int64_t)> on_pass = {};    // a pass begins with so many prompts; the stage's thread, short
   // Of the stage's thread and its stream; null: one of its own.
   std::shared_ptr<ProgressMeter> progress = nullptr;
 };
 
-// Thread-safe. One thread steps the loops of at most two jobs that are half done: an ordered one, and an interleaved
-// one. Ordered jobs never overtake each other. A job that is to be interleaved, fits the ordered one's InterleaveBudget
-// and finds memory free for all its layers overtakes whatever is queued, whenever the ordered one waits: it waits for
-// nothing but the device, so the order in which workers wait for each other stays as it was. Until its pass is over the
-// ordered one is not stepped. A job whose pass is over waits for its acknowledgements beside the next ones.
+// Thread-safe. One thread steps the loops of at most two passes that are half done: an ordered one, and an interleaved
+// one. When an ordered pass begins, short jobs of one part that stand right behind its own (MayShare) go with it, up to
+// kRowsTogether rows, as far as memory holds all layers of all of them: so a pass of several waits for nothing but the
+// device. One of them that is cancelled, late, or not taken by its decode worker leaves the pass, and the others go on.
+//
+// Who overtakes whom is said by overtaking.h: jobs of one worker that the router lets overtake, the shortest first, as
+// far as all bear it that they go before. Such a job waits for no other worker, so the order in which workers wait for
+// each other stays as it was. When the ordered pass is over, it may be the next, whatever memory it takes. Where it
+// finds memory free for all its layers, and takes no longer than the ordered pass still does, it is interleaved
+// whenever that one waits, also for memory, with others such that may share its pass: then it waits for nothing but the
+// device, and until its pass is over the ordered one is not stepped. All others keep the order of their Starts. A job
+// whose pass is over waits for its acknowledgements beside the next ones.
 class PrefillStage {
  public:
   // All references outlive the stage.
@@ -73,27 +86,40 @@ class PrefillStage {
 
  private:
   struct Running;
+  struct Pass;
   using Queue = std::deque<std::shared_ptr<Running>>;
+  // Given back with the last copy, without mu_.
+  using Memory = std::shared_ptr<const StageMemory::Region>;
   PrefillStage(const PrefillStageOptions& options, Device& device, std::shared_ptr<const Model> model,
                HandoffSender& handoff, PrefillObserver& observer, std::shared_ptr<Buffer> memory);
 
   // The stage's thread.
   void Run();
   bool Admit() RUNAHEAD_EXCLUDES(mu_);
+  size_t WhoIsOrdered() const RUNAHEAD_REQUIRES(mu_);
   void AdmitInterleaved() RUNAHEAD_REQUIRES(mu_);
+  std::shared_ptr<Running> TakeFromQueue(size_t index) RUNAHEAD_REQUIRES(mu_);
+  std::optional<size_t> WhoInterleaves(const Pass* with) const RUNAHEAD_REQUIRES(mu_);
   bool FitsInterleaved(const PrefillJob& job) const RUNAHEAD_REQUIRES(mu_);
-  bool Grant(Running& running, std::optional<StageMemory::Region> region) RUNAHEAD_REQUIRES(mu_);
-  static bool MayGoOn(const Running& running);
-  void GoOn(const std::shared_ptr<Running>& running);
-  absl::Status Step(Running& running);
-  absl::Status Begin(Running& running) RUNAHEAD_EXCLUDES(mu_);
-  absl::StatusOr<PrefillWait> NextLayer(Running& running);
-  void Await(Running& running, PrefillWait wait);
-  static void AccountWait(Running& running, absl::Time now);
-  absl::Status ReportFirstToken(Running& running);
+  void AdmitTogether(Pass& pass) RUNAHEAD_EXCLUDES(mu_);
+  bool FitsTogether(const Pass& pass, const PrefillJob& job, size_t bytes) const RUNAHEAD_REQUIRES(mu_);
+  bool Grant(Pass& pass, std::optional<StageMemory::Region> region) RUNAHEAD_REQUIRES(mu_);
+  void GiveBack(StageMemory::Region region) RUNAHEAD_EXCLUDES(mu_);
+  static bool MayGoOn(const Pass& pass);
+  void GoOn(Pass& pass);
+  void LetStoppedLeave(Pass& pass);
+  absl::Status Step(Pass& pass);
+  absl::Status Begin(Pass& pass) RUNAHEAD_EXCLUDES(mu_);
+  absl::StatusOr<PrefillWait> NextLayer(Pass& pass);
+  void Await(Pass& pass, PrefillWait wait);
+  static void AccountWait(Pass& pass, absl::Time now);
+  void ReportFirstTokens(Pass& pass);
+  absl::Status ReportFirstToken(const Pass& pass, const Running& running);
   absl::StatusOr<Sampled> SampleFirst(const PrefillJob& job, const Tensor& logits);
-  void EndPass(const std::shared_ptr<Running>& running, const absl::Status& computed);
-  void Settle(const std::shared_ptr<Running>& running, const absl::Status& computed);
+  void EndPass(Pass& pass);
+  void Abandon(const Running& running);
+  static void Leave(Pass& pass, Running& running, absl::Time now);
+  void Settle(const std::shared_ptr<Running>& running);
 
   void Done(const std::shared_ptr<Running>& running, const absl::Status& status) RUNAHEAD_EXCLUDES(mu_);
   void ReportMemory() RUNAHEAD_REQUIRES(mu_);
@@ -110,8 +136,8 @@ class PrefillStage {
 
   // Of the stage's thread.
   ForwardScratch ordered_scratch_, interleaved_scratch_, shared_scratch_;
-  std::unique_ptr<TokenSampler> sampler_;           // of one row; null before the first tail
-  std::shared_ptr<Running> ordered_, interleaved_;  // half done; null: none
+  std::unique_ptr<TokenSampler> sampler_;        // of one row; null before the first tail
+  std::unique_ptr<Pass> ordered_, interleaved_;  // half done; null: none
 
   mutable Mutex mu_;
   CondVar changed_;

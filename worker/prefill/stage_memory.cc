@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "scheduler/placement/interleave.h"
+#include "scheduler/placement/overtaking.h"
 
 namespace runahead {
 namespace {
@@ -13,7 +13,7 @@ constexpr size_t Aligned(size_t bytes) {
 }
 
 constexpr size_t InterleavedBytes(size_t half_bytes) {
-  return half_bytes / kTokensPerInterleaved;
+  return half_bytes / kOvertakenShare;
 }
 
 }  // namespace

@@ -13,7 +13,8 @@
 namespace runahead {
 
 // Two halves for ordered jobs: one computes while the other's last transfers end. A region apart for interleaved ones,
-// so that no ordered job waits for it: a share of a half, as their tokens are of an ordered one's. Not thread-safe.
+// so that no ordered job waits for it: a share of a half, as what they take is of an ordered one's time. One that needs
+// more overtakes others only before they begin, and takes a half. Not thread-safe.
 class StageMemory {
  public:
   enum Region { kFirstHalf, kSecondHalf, kInterleaved };
@@ -25,6 +26,7 @@ class StageMemory {
 
   size_t half_bytes() const { return half_bytes_; }
   size_t interleaved_bytes() const;
+  bool half_free() const { return !taken_[kFirstHalf] || !taken_[kSecondHalf]; }
   // Nothing where it is in use.
   std::optional<Region> TakeHalf();
   std::optional<Region> TakeInterleaved();

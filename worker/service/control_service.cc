@@ -1,5 +1,6 @@
 #include "worker/service/control_service.h"
 
+#include <deque>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -27,12 +28,13 @@ v1::JobActivity ToProto(JobActivity activity) {
   return v1::JOB_ACTIVITY_UNSPECIFIED;
 }
 
-void AddProgress(const NamedMeter& named, v1::Pong& pong) {
+void AddProgress(const NamedMeter& named, const CoreWaits& waits, v1::Pong& pong) {
   const ProgressMeter::Reading reading = named.meter->Read();
   v1::ThreadProgress& progress = *pong.add_progress();
   progress.set_name(named.name);
   progress.set_computing(reading.computing);
   progress.set_since_ns(absl::ToInt64Nanoseconds(reading.since));
+  progress.set_waited_ns(absl::ToInt64Nanoseconds(waits.Within(reading.since)));
   progress.set_usual_ns(absl::ToInt64Nanoseconds(reading.usual));
   progress.set_first(reading.first);
   progress.set_done(reading.done);
@@ -58,7 +60,7 @@ v1::ControlReport DrainingReport() {
 class ControlService::RouterStream : public grpc::ServerBidiReactor<v1::ControlCommand, v1::ControlReport> {
  public:
   RouterStream(ControlService& service, grpc::CallbackServerContext& context)
-      : service_(service), context_(context), silence_(service.clock_.Now()) {
+      : service_(service), context_(context), silence_(service.clock_.Now(), service.hearing_) {
     StartRead(&command_);
   }
 
@@ -83,13 +85,9 @@ class ControlService::RouterStream : public grpc::ServerBidiReactor<v1::ControlC
       MutexLock lock(mu_);
       silence_.Heard(service_.clock_.Now());
     }
-    if (!admitted_) {
-      if (grpc::Status status = service_.Admit(this, command_); !status.ok()) return End(std::move(status));
-      admitted_ = true;
-    } else {
-      if (command_.has_ping()) Answer(command_.ping());
-      service_.Post([&service = service_, command = std::move(command_)] { service.Dispatch(command); });
-    }
+    grpc::Status status = admitted_ ? service_.Take(this, std::move(command_)) : service_.Admit(this, command_);
+    if (!status.ok()) return End(std::move(status));
+    admitted_ = true;
     command_.Clear();
     StartRead(&command_);
   }
@@ -106,16 +104,6 @@ class ControlService::RouterStream : public grpc::ServerBidiReactor<v1::ControlC
   }
 
  private:
-  // Here and not by the handler, which may be waiting for something: the question is whether this process runs, and
-  // what it gets done.
-  void Answer(const v1::Ping& ping) RUNAHEAD_EXCLUDES(mu_) {
-    v1::ControlReport report;
-    report.mutable_pong()->set_number(ping.number());
-    report.mutable_pong()->set_clock_ns(absl::ToUnixNanos(service_.clock_.Now()));
-    for (const NamedMeter& named : service_.meters_) AddProgress(named, *report.mutable_pong());
-    Write(std::move(report));
-  }
-
   void End(grpc::Status status) RUNAHEAD_EXCLUDES(mu_) {
     MutexLock lock(mu_);
     if (finished_) return;
@@ -134,13 +122,17 @@ class ControlService::RouterStream : public grpc::ServerBidiReactor<v1::ControlC
 };
 
 ControlService::ControlService(v1::Capabilities capabilities, ControlHandler& handler, Clock& clock,
-                               std::vector<NamedMeter> meters)
+                               std::vector<NamedMeter> meters, DecodeLoadReader decode_load, Hearing& hearing)
     : handler_(handler),
       clock_(clock),
+      hearing_(hearing),
       progress_(std::make_shared<ProgressMeter>(clock, /*patient=*/true)),
       meters_(std::move(meters)),
+      decode_load_(std::move(decode_load)),
+      waits_(clock),
       capabilities_(std::move(capabilities)),
-      thread_([this] { Loop(); }),
+      seat_(capabilities_->incarnation(), capabilities_->epoch()),
+      commands_("control", progress_),
       watch_([this] { Watch(); }) {
   meters_.push_back({"control", progress_});
 }
@@ -153,25 +145,31 @@ void ControlService::Stop() {
   {
     MutexLock lock(mu_);
     stopping_ = true;
-    changed_.NotifyAll();
     stop_changed_.NotifyAll();
   }
-  if (thread_.joinable()) thread_.join();
+  commands_.Abandon();
   if (watch_.joinable()) watch_.join();
 }
 
 void ControlService::Report(v1::ControlReport report) {
   MutexLock lock(mu_);
-  if (stream_ != nullptr) stream_->Write(std::move(report));
+  Send(std::move(report));
+}
+
+void ControlService::Send(v1::ControlReport report) {
+  if (!seat_.held()) return;
+  report.set_number(reports_.next());
+  if (stream_ != nullptr) stream_->Write(report);
+  reports_.Append(std::move(report));
 }
 
 bool ControlService::Drain(absl::Duration timeout) {
   const absl::Time until = clock_.Now() + timeout;
   MutexLock lock(mu_);
   draining_ = true;
-  if (stream_ != nullptr) stream_->Write(DrainingReport());
-  while (stream_ != nullptr && !drained_ && clock_.Now() < until) clock_.WaitUntil(mu_, drain_changed_, until);
-  return stream_ == nullptr || drained_;
+  Send(DrainingReport());
+  while (seat_.held() && !drained_ && clock_.Now() < until) clock_.WaitUntil(mu_, drain_changed_, until);
+  return !seat_.held() || drained_;
 }
 
 grpc::ServerUnaryReactor* ControlService::GetCapabilities(grpc::CallbackServerContext* context,
@@ -194,44 +192,109 @@ grpc::Status ControlService::Admit(RouterStream* stream, const v1::ControlComman
   const auto refuse = [](const std::string& why) { return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, why); };
   const auto again = [](const std::string& why) { return grpc::Status(grpc::StatusCode::UNAVAILABLE, why); };
   if (!first.has_hello()) return refuse("a control stream begins with hello");
-  const v1::Hello& hello = first.hello();
+  switch (Seat(stream, first.hello())) {
+    case SeatAnswer::kTaken:
+      return grpc::Status::OK;
+    case SeatAnswer::kResumed:
+      LogInfo("control", "the router has resumed its control stream");
+      return grpc::Status::OK;
+    case SeatAnswer::kEpochEnds:
+      return again("hello: what the former control stream left is being given up; ask for the capabilities again");
+    case SeatAnswer::kStale:
+      return again("hello: this worker was restarted, or lost its control stream; ask for its capabilities again");
+    case SeatAnswer::kTooLate:
+      return {grpc::StatusCode::ABORTED, "hello: there is no control stream any more that could be resumed"};
+    case SeatAnswer::kOthersWait:
+      return again("hello: the stream of the router that controls this worker broke; it may resume it first");
+    case SeatAnswer::kOtherRouter:
+      break;
+  }
+  return refuse("another router controls this worker; it takes one at a time");
+}
+
+SeatAnswer ControlService::Seat(RouterStream* stream, const v1::Hello& hello) {
   MutexLock lock(mu_);
-  if (stream_ != nullptr && router_ == hello.router_incarnation()) {
-    // It holds one stream at a time: that this one broke is just not known here yet.
-    stream_->Cancel();
-    return again("the router's former control stream is being ended; ask for the capabilities again");
-  }
-  if (stream_ != nullptr) return refuse("another router controls this worker; it takes one at a time");
-  if (!capabilities_ || hello.worker_incarnation() != capabilities_->incarnation() ||
-      hello.worker_epoch() != capabilities_->epoch()) {
-    return again("hello: this worker was restarted, or lost its control stream; ask for its capabilities again");
-  }
+  const SeatAnswer answer = seat_.Ask(
+      {hello.router_incarnation(), hello.worker_incarnation(), hello.worker_epoch(), hello.resume()}, clock_.Now());
+  if (answer == SeatAnswer::kEpochEnds) GiveUpEpoch();
+  if (answer == SeatAnswer::kResumed) Resume(stream, hello.reports_received());
+  if (answer != SeatAnswer::kTaken) return answer;
   stream_ = stream;
-  router_ = hello.router_incarnation();
-  if (draining_) stream_->Write(DrainingReport());
+  if (draining_) Send(DrainingReport());
+  return answer;
+}
+
+void ControlService::Resume(RouterStream* stream, uint64_t reports_received) {
+  if (stream_ != nullptr) stream_->Cancel();  // that it broke is just not known here yet
+  stream_ = stream;
+  reports_.Acknowledge(reports_received);
+  for (const v1::ControlReport& report : reports_.kept()) stream_->Write(report);
+}
+
+grpc::Status ControlService::Take(RouterStream* stream, v1::ControlCommand command) {
+  MutexLock lock(mu_);
+  if (stream_ != stream) return grpc::Status::CANCELLED;  // another has taken its place
+  if (command.has_goodbye()) {
+    GiveUpEpoch();
+    return {grpc::StatusCode::CANCELLED, "the router gave this worker up"};
+  }
+  if (command.has_ping()) {
+    reports_.Acknowledge(command.ping().reports_received());
+    stream->Write(AnswerTo(command.ping()));
+  } else {
+    const InboxAnswer answer = orders_.Take(command.order());
+    if (answer == InboxAnswer::kRepeat) return grpc::Status::OK;
+    if (answer == InboxAnswer::kGap) return {grpc::StatusCode::DATA_LOSS, "an order is missing before this one"};
+  }
+  Post([this, command = std::move(command)] { Dispatch(command); });
   return grpc::Status::OK;
 }
 
+// Here and not by the handler, which may be waiting for something: the question is whether this process runs, and what
+// it gets done.
+v1::ControlReport ControlService::AnswerTo(const v1::Ping& ping) {
+  v1::ControlReport report;
+  report.mutable_pong()->set_number(ping.number());
+  report.mutable_pong()->set_orders_received(orders_.received());
+  report.mutable_pong()->set_clock_ns(absl::ToUnixNanos(clock_.Now()));
+  for (const NamedMeter& named : meters_) AddProgress(named, waits_, *report.mutable_pong());
+  if (decode_load_) *report.mutable_pong()->mutable_decode() = decode_load_();
+  return report;
+}
+
 void ControlService::Leave(RouterStream* stream) {
-  MutexLock lock(mu_);
-  if (stream_ != stream) return;
+  {
+    MutexLock lock(mu_);
+    if (stream_ != stream) return;
+    stream_ = nullptr;
+    seat_.Broke(clock_.Now());
+  }
+  LogInfo("control", "the router's control stream broke; the router may resume it for ",
+          absl::FormatDuration(kResumeGrace));
+}
+
+void ControlService::GiveUpEpoch() {
+  if (stream_ != nullptr) stream_->Cancel();
   stream_ = nullptr;
+  seat_.EndEpoch();
+  orders_ = {};
+  reports_ = {};
   capabilities_.reset();
-  commands_.push_back([this] { EndEpoch(); });
-  changed_.NotifyAll();
+  Post([this] { EndEpoch(); });
   drain_changed_.NotifyAll();
 }
 
 void ControlService::EndEpoch() {
   while (true) {
     absl::StatusOr<v1::Capabilities> next = handler_.OnRouterGone();
+    // It had all that it takes before: something outside (descriptors, memory) is short for the moment.
+    if (!next.ok()) LogError("control", "the next epoch cannot begin yet: ", next.status().ToString());
     MutexLock lock(mu_);
     if (next.ok()) {
+      seat_.BeginEpoch(next->epoch());
       capabilities_ = *std::move(next);
       return;
     }
-    // It had all that it takes before: something outside (descriptors, memory) is short for the moment.
-    LogError("control", "the next epoch cannot begin yet: ", next.status().ToString());
     const absl::Time again = clock_.Now() + kBeginAgain;
     while (!stopping_ && clock_.Now() < again) clock_.WaitUntil(mu_, stop_changed_, again);
     if (stopping_) return;
@@ -239,41 +302,37 @@ void ControlService::EndEpoch() {
 }
 
 void ControlService::Post(std::function<void()> command) {
-  progress_->Wanted();
-  MutexLock lock(mu_);
-  commands_.push_back(std::move(command));
-  changed_.NotifyAll();
-}
-
-void ControlService::Loop() {
-  NameThread("control");
-  for (;;) {
-    std::function<void()> command;
-    {
-      MutexLock lock(mu_);
-      if (commands_.empty()) progress_->Resting();
-      while (commands_.empty() && !stopping_) changed_.Wait(mu_);
-      if (stopping_) return;
-      progress_->Awake();
-      command = std::move(commands_.front());
-      commands_.pop_front();
-    }
-    progress_->Begin(kAnyCommand);
+  commands_.Post([progress = progress_, command = std::move(command)] {
+    progress->Begin(kAnyCommand);
     command();
-    progress_->End();
-  }
+    progress->End();
+  });
 }
 
 void ControlService::Watch() {
-  MutexLock lock(mu_);
-  while (!stopping_) {
-    if (stream_ != nullptr && stream_->Silent() >= kRouterSilence) {
+  NameThread("silence");
+  while (true) {
+    bool silent = false;
+    {
+      MutexLock lock(mu_);
+      if (stopping_) return;
+      silent = RouterIsSilent();
+      if (seat_.Overdue(clock_.Now())) GiveUpEpoch();
+      if (!silent) clock_.WaitUntil(mu_, stop_changed_, clock_.Now() + Silence::kLookPeriod);
+    }
+    if (silent) {
       LogWarning("control", "the router has said nothing for ", absl::FormatDuration(kRouterSilence),
                  ": its control stream is ended");
-      stream_->Cancel();
     }
-    clock_.WaitUntil(mu_, stop_changed_, clock_.Now() + Silence::kLookPeriod);
   }
+}
+
+bool ControlService::RouterIsSilent() {
+  if (stream_ == nullptr || stream_->Silent() < kRouterSilence) return false;
+  stream_->Cancel();
+  stream_ = nullptr;
+  seat_.Broke(clock_.Now());
+  return true;
 }
 
 void ControlService::Dispatch(const v1::ControlCommand& command) {
@@ -286,7 +345,10 @@ void ControlService::Dispatch(const v1::ControlCommand& command) {
       return handler_.OnCancel(command.cancel().job());
     case v1::ControlCommand::kRelease:
       return handler_.OnRelease(command.release().lease());
+    case v1::ControlCommand::kMove:
+      return handler_.OnMove(command.move());
     case v1::ControlCommand::kPing:
+      waits_.Look();
       return handler_.OnPing();
     case v1::ControlCommand::kDrained: {
       MutexLock lock(mu_);
@@ -295,6 +357,7 @@ void ControlService::Dispatch(const v1::ControlCommand& command) {
       return;
     }
     case v1::ControlCommand::kHello:
+    case v1::ControlCommand::kGoodbye:
     case v1::ControlCommand::COMMAND_NOT_SET:
       return;
   }

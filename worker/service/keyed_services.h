@@ -3,7 +3,6 @@
 // passed on here is UNIMPLEMENTED: none can be left open by oversight.
 #pragma once
 
-#include "runahead/v1/kv.grpc.pb.h"
 #include "runahead/v1/worker.grpc.pb.h"
 #include "server/rpc/member_door.h"
 #include "server/rpc/message_service.h"
@@ -21,7 +20,6 @@ class KeyedWorker final : public MessageService<v1::Worker> {
       grpc::CallbackServerContext* context) override;
 
  private:
-  MemberDoor& door_;
   v1::Worker::CallbackService& service_;
 };
 
@@ -37,16 +35,6 @@ class KeyedDecode final : public MessageService<v1::Decode> {
 
  private:
   v1::Decode::CallbackService& service_;
-};
-
-class KeyedHandoff final : public v1::KvHandoff::CallbackService {
- public:
-  KeyedHandoff(MemberDoor& door, v1::KvHandoff::CallbackService& service) : door_(door), service_(service) {}
-  grpc::ServerBidiReactor<v1::HandoffRequest, v1::HandoffReply>* Push(grpc::CallbackServerContext* context) override;
-
- private:
-  MemberDoor& door_;
-  v1::KvHandoff::CallbackService& service_;
 };
 
 }  // namespace runahead

@@ -56,6 +56,10 @@ DASHBOARD = dashboard("runahead-chain", "Runahead: Chain", ABOUT, {
         lines("Layer buffers", "bytes",
               "Memory that the KV of prompts in prefill holds.",
               Query(of("runahead_prefill_buffer_bytes"), "{{instance}}")),
+        lines("Prompts in a pass", "none",
+              "How many prompts a worker computes in one pass, in the mean: short ones that wait go together. 1: none "
+              "waited.",
+              Query(mean("runahead_prefill_pass_size", by="instance"), "{{instance}}")),
         lines("Interleaved prompts", "reqps",
               "Short prompts that ran while a longer one was half done.",
               Query(rate("runahead_prefill_interleaved_total", by="instance"), "{{instance}}")),

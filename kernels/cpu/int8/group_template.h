@@ -240,6 +240,7 @@ static void Int8GroupsOf(const Int8View& w, int64_t group, const Int8Panel& x, c
 
 template <class Isa, WeightType type>
 static void Int8StripOf(const Int8View& w, int64_t group, int groups, const Int8Panel& x, const Int8Out& out) {
+  static_assert(HasInt8Form(type));
   const auto columns = [&](int g) { return Int8Out{out.at + g * kInt8GroupRows, out.stride, out.accumulate}; };
   int g = 0;
   for (; g + Isa::kGroups <= groups; g += Isa::kGroups) {
@@ -278,8 +279,10 @@ static void Int8Strip(const Int8View& w, int64_t group, int groups, const Int8Pa
       return Int8StripOf<Isa, WeightType::kIQ4_NL>(w, group, groups, x, out);
     case WeightType::kIQ4_XS:
       return Int8StripOf<Isa, WeightType::kIQ4_XS>(w, group, groups, x, out);
-    default:
-      __builtin_trap();  // Int8Weights takes types that HasInt8Layout only
+    case WeightType::kF32:
+    case WeightType::kF16:
+    case WeightType::kBF16:
+      __builtin_trap();  // Int8Weights takes types that HasInt8Form only
   }
 }
 

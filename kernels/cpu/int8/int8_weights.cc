@@ -24,7 +24,7 @@ constexpr int64_t kInt8TaskBytes = 32 << 10;
 
 bool Int8Weights::Takes(const WeightSource& source) {
   return std::all_of(source.runs.begin(), source.runs.end(),
-                     [](const WeightRows& run) { return HasInt8Layout(run.type); });
+                     [](const WeightRows& run) { return HasInt8Form(run.type); });
 }
 
 absl::StatusOr<Int8Weights> Int8Weights::Make(const WeightSource& source, const FormPlace& place, ThreadPool& pool) {

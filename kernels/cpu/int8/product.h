@@ -65,35 +65,13 @@ struct Int8Layout {
   size_t head = 0;      // bytes of a superblock's head; 0: not of superblocks
 };
 
-constexpr bool HasInt8Layout(WeightType type) {
-  return !IsPlain(type);
-}
-
-constexpr int Int8BitsOf(WeightType type) {
-  switch (type) {
-    case WeightType::kQ2_K:
-      return 2;
-    case WeightType::kQ3_K:
-      return 3;
-    case WeightType::kQ5_0:
-    case WeightType::kQ5_1:
-    case WeightType::kQ5_K:
-      return 5;
-    case WeightType::kQ6_K:
-      return 6;
-    case WeightType::kQ8_0:
-      return 8;
-    default:
-      return 4;
-  }
-}
-
+// `type`: one that HasInt8Form.
 constexpr Int8Layout Int8LayoutOf(WeightType type) {
   const bool super = IsSuperblock(type), minima = super ? SuperblockHasMin(type) : BlockOf(type).scales == 2;
   Int8Layout layout;
-  layout.bits = Int8BitsOf(type);
+  layout.bits = BlockOf(type).bits;
   layout.low_bits = layout.bits < 4 ? 2 : layout.bits < 8 ? 4 : 8;
-  layout.levels = type == WeightType::kIQ4_NL || type == WeightType::kIQ4_XS;
+  layout.levels = BlockOf(type).levels;
   layout.offset_bits = minima ? 0 : layout.levels ? 7 : layout.bits - 1;
   layout.halves = super && SuperblockScaleColumns(type) == 16 ? 2 : 1;
   layout.planes = kInt8GroupRows * kInt8Block * layout.low_bits / 8;

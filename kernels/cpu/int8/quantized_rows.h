@@ -16,6 +16,9 @@ class QuantizedRows {
   // Rows of x are x_stride elements apart and hold 32 * blocks.
   QuantizedRows(const Int8Kernels& kernels, ThreadPool& pool, const float* x, int64_t x_stride, int64_t rows,
                 int64_t blocks);
+  ~QuantizedRows();
+  QuantizedRows(const QuantizedRows&) = delete;
+  QuantizedRows& operator=(const QuantizedRows&) = delete;
 
   int64_t panels() const { return (rows_ + kInt8PanelRows - 1) / kInt8PanelRows; }
   Int8Panel panel(int64_t p) const;
@@ -24,8 +27,16 @@ class QuantizedRows {
   struct Free {
     void operator()(std::byte* p) const { std::free(p); }
   };
+  struct Memory {
+    std::unique_ptr<std::byte[], Free> data;
+    size_t bytes = 0;
+  };
+  // What the thread's last product had: they come one after the other, thousands a second, and each time the system
+  // would have to find pages anew.
+  static thread_local Memory spare_;
+
   const int64_t rows_, blocks_;
-  std::unique_ptr<std::byte[], Free> memory_;  // of each panel, in Int8Panel's order
+  Memory memory_;  // of each panel, in Int8Panel's order
 };
 
 }  // namespace runahead

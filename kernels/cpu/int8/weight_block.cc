@@ -63,15 +63,21 @@ float HalfOf(const uint8_t* from, int64_t row) {
 }
 
 // The u of a block of a file, behind its scales.
-void ReadElements(WeightType type, const uint8_t* from, uint8_t (&u)[kInt8Block]) {
-  if (type == WeightType::kQ8_0) {
-    for (int i = 0; i < kInt8Block; ++i) u[i] = from[i] ^ 0x80;  // plus 128
-    return;
-  }
+void ReadElements(BlockLayout layout, const uint8_t* from, uint8_t (&u)[kInt8Block]) {
   uint32_t high = 0;
-  if (Int8BitsOf(type) == 5) {
-    std::memcpy(&high, from, sizeof(high));
-    from += sizeof(high);
+  switch (layout) {
+    case BlockLayout::kBytes:
+      for (int i = 0; i < kInt8Block; ++i) u[i] = from[i] ^ 0x80;  // plus 128
+      return;
+    case BlockLayout::kFifthBits:
+      std::memcpy(&high, from, sizeof(high));
+      from += sizeof(high);
+      break;
+    case BlockLayout::kNibbles:
+      break;
+    case BlockLayout::kPlain:
+    case BlockLayout::kSuperblock:
+      __builtin_trap();  // is not packed, or by its parts
   }
   for (int i = 0; i < kInt8Block / 2; ++i) {
     u[i] = static_cast<uint8_t>((from[i] & 15) | (high >> i & 1) << 4);
@@ -135,7 +141,7 @@ void PackInt8Row(WeightType type, const std::byte* from, int64_t blocks, int64_t
   const Int8Layout layout = Int8LayoutOf(type);
   for (int64_t b = 0; b < blocks; ++b, from += BlockOf(type).bytes) {
     RowBlock block;
-    ReadElements(type, reinterpret_cast<const uint8_t*>(from) + BlockOf(type).scale_bytes(), block.u);
+    ReadElements(BlockOf(type).layout, reinterpret_cast<const uint8_t*>(from) + BlockOf(type).scale_bytes(), block.u);
     PutBlock(layout, block, in_group, to + b * layout.bytes);
     PutHalves(from, BlockOf(type).scales, in_group, to + b * layout.bytes + layout.scales);
   }

@@ -185,7 +185,12 @@ inline void VisitType(WeightType type, const Visit& visit) {
       return visit.template operator()<WeightType::kQ5_1>();
     case WeightType::kIQ4_NL:
       return visit.template operator()<WeightType::kIQ4_NL>();
-    default:
+    case WeightType::kQ2_K:
+    case WeightType::kQ3_K:
+    case WeightType::kQ4_K:
+    case WeightType::kQ5_K:
+    case WeightType::kQ6_K:
+    case WeightType::kIQ4_XS:
       __builtin_trap();  // superblocks have no StoredView of this layout
   }
 }

@@ -48,7 +48,7 @@ Value Member(const Value& object, const Text& member);
 Value Item(const Value& object, const Value& index, Rendering& r);
 // "a.b" of an item, its index, or itself.
 Value Attribute(Value item, const Value& path, Rendering& r);
-// An argument that must be a text.
+// An argument that must be a text, or has come as one.
 const Text& TextAt(const Call& c, size_t i);
 
 bool Equal(const Value& a, const Value& b, Rendering& r);

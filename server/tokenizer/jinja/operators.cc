@@ -27,8 +27,20 @@ Value Concatenate(Call& c) {
   return c.r.Make(ToText(c[0], c.r) + ToText(c[1], c.r));
 }
 
+// A text, or arguments of a call as one: as they came, or else as `tojson` has them. Null: it is neither.
+TextPtr Addend(const Value& value, Rendering& r) {
+  if (const TextPtr* text = std::get_if<TextPtr>(&value)) return *text;
+  const Dict* dict = As<Dict>(value);
+  if (dict == nullptr || !dict->arguments) return nullptr;
+  if (dict->came_as != nullptr) return dict->came_as;
+  Call call{r, {value}};
+  return std::get<TextPtr>(RunBuiltin(*FindBuiltin(Builtin::kFilter, "tojson"), call));
+}
+
 Value Add(Call& c) {
-  if (As<Text>(c[0]) != nullptr && As<Text>(c[1]) != nullptr) return Concatenate(c);
+  if (const TextPtr a = Addend(c[0], c.r), b = a == nullptr ? a : Addend(c[1], c.r); b != nullptr) {
+    return c.r.Make(*a + *b);
+  }
   const List *a = As<List>(c[0]), *b = As<List>(c[1]);
   if (a == nullptr || b == nullptr || a->tuple != b->tuple) return Arithmetic<'+'>(c);
   std::vector<Value> joined = a->items;
@@ -55,8 +67,11 @@ bool Equal(const Value& a, const Value& b, Rendering& r) {
   r.Step(SizeOf(a).value_or(0));
   if (const auto i = ToInt(a), j = ToInt(b); i && j) return *i == *j;
   if (const auto x = ToDouble(a), y = ToDouble(b); x && y) return *x == *y;
+  if (As<Text>(a) != nullptr || As<Text>(b) != nullptr) {
+    const Text *s = WrittenText(a), *t = WrittenText(b);
+    return s != nullptr && t != nullptr && *s == *t;
+  }
   if (a.index() != b.index()) return false;
-  if (As<Text>(a) != nullptr) return *As<Text>(a) == *As<Text>(b);
   if (const List* l = As<List>(a), *m = As<List>(b); l != nullptr) {
     return l->tuple == m->tuple && std::equal(l->items.begin(), l->items.end(), m->items.begin(), m->items.end(),
                                               [&r](const Value& x, const Value& y) { return Equal(x, y, r); });
@@ -146,12 +161,16 @@ Value Member(const Value& object, const Text& member) {
   const Builtin* method = nullptr;
   if (As<Text>(object) != nullptr) method = FindBuiltin(Builtin::kOfText, name);
   if (As<Dict>(object) != nullptr) method = FindBuiltin(Builtin::kOfDict, name);
-  if (method == nullptr) {
-    const Value* found = dict == nullptr ? nullptr : dict->Get(name);
-    return found == nullptr ? Missing(ShownText(member)) : *found;
+  const Value* found = method != nullptr || dict == nullptr ? nullptr : dict->Get(name);
+  if (found != nullptr) return *found;
+  Value self = object;
+  if (method == nullptr && dict != nullptr && dict->came_as != nullptr) {
+    method = FindBuiltin(Builtin::kOfText, name);
+    self = dict->came_as;
   }
-  return std::make_shared<const Function>(Function{[method, object](Call& call) {
-    call.plain.insert(call.plain.begin(), object);
+  if (method == nullptr) return Missing(ShownText(member));
+  return std::make_shared<const Function>(Function{[method, self](Call& call) {
+    call.plain.insert(call.plain.begin(), self);
     return RunBuiltin(*method, call);
   }});
 }
@@ -164,9 +183,10 @@ Value Item(const Value& object, const Value& index, Rendering& r) {
   }
   const auto at = ToInt(index);
   const List* list = As<List>(object);
-  const Text* text = As<Text>(object);
+  const Text* text = WrittenText(object);
   if (!at || (list == nullptr && text == nullptr)) return Missing("an item");
-  const auto size = static_cast<int64_t>(*SizeOf(object)), i = *at < 0 ? *at + size : *at;
+  const auto size = static_cast<int64_t>(list != nullptr ? list->items.size() : text->size()),
+             i = *at < 0 ? *at + size : *at;
   if (i < 0 || i >= size) return Missing("an item");  // which one may be the caller's word
   return list != nullptr ? list->items[i] : r.Make(Text(1, (*text)[i]));
 }
@@ -181,14 +201,15 @@ Value Attribute(Value item, const Value& path, Rendering& r) {
 }
 
 Value Slice(Call& c) {
-  const Text* text = As<Text>(c[0]);
+  const Text* text = WrittenText(c[0]);
   const List* list = As<List>(c[0]);
   if (text == nullptr && list == nullptr) Fail("it cannot be sliced: ", Describe(c[0]));
   c.plain.resize(4, None());
   for (size_t i = 1; i < 4; ++i) {
     if (As<None>(c[i]) == nullptr && !ToInt(c[i])) Fail("a slice needs integers: ", Describe(c[i]));
   }
-  const auto size = static_cast<int64_t>(*SizeOf(c[0])), step = ToInt(c[3]).value_or(1);
+  const auto size = static_cast<int64_t>(text != nullptr ? text->size() : list->items.size()),
+             step = ToInt(c[3]).value_or(1);
   if (step == 0) Fail("the step of a slice is 0");
   const auto [begin, end] = SliceBounds(size, ToInt(c[1]), ToInt(c[2]), step);
   Text part;

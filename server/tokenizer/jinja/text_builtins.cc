@@ -170,7 +170,7 @@ constexpr Builtin kTextBuiltins[] = {
 }  // namespace
 
 Text ToText(const Value& value, Rendering& r) {
-  if (const Text* text = As<Text>(value)) {
+  if (const Text* text = WrittenText(value)) {
     r.Step(text->size());
     return *text;
   }
@@ -180,8 +180,9 @@ Text ToText(const Value& value, Rendering& r) {
 }
 
 const Text& TextAt(const Call& c, size_t i) {
-  if (As<Text>(c[i]) == nullptr) Fail("an argument must be a string, and ", Describe(c[i]));
-  return *As<Text>(c[i]);
+  const Text* text = WrittenText(c[i]);
+  if (text == nullptr) Fail("an argument must be a string, and ", Describe(c[i]));
+  return *text;
 }
 
 absl::Span<const Builtin> TextBuiltins() {

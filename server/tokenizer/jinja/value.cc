@@ -70,6 +70,11 @@ std::optional<double> ToDouble(const Value& value) {
   return std::nullopt;
 }
 
+const Text* WrittenText(const Value& value) {
+  if (const Dict* dict = As<Dict>(value)) return dict->came_as.get();
+  return As<Text>(value);
+}
+
 std::optional<size_t> SizeOf(const Value& value) {
   if (const Text* text = As<Text>(value)) return text->size();
   if (const List* list = As<List>(value)) return list->items.size();

@@ -59,6 +59,10 @@ struct Dict {
   std::vector<std::pair<TextPtr, Value>> items;
   absl::flat_hash_map<std::string, size_t> index;
   int depth = 1;
+  // Arguments of a call, which some templates take for JSON as a text: a text that is added to them is added to their
+  // JSON. Where they came as such a text, it is also what they are written as, compared and cut as.
+  bool arguments = false;
+  TextPtr came_as = nullptr;  // of `arguments`; null: they came as an object
 
   // Replaces the value of a key that is there.
   void Set(const Text& key, Value value);
@@ -104,11 +108,13 @@ bool Truth(const Value& value);
 // A whole number; bools are.
 std::optional<int64_t> ToInt(const Value& value);
 std::optional<double> ToDouble(const Value& value);
+// The text that it is, or that it came as; null: neither.
+const Text* WrittenText(const Value& value);
 // Of a text, list or dict.
 std::optional<size_t> SizeOf(const Value& value);
 // The items of a list, keys of a dict, characters of a text; nothing of Undefined. Fails for others.
 ListPtr ToList(const Value& value, Rendering& r);
-// What Python's str() gives, with repr() for what is in lists and dicts.
+// What Python's str() gives, with repr() for what is in lists and dicts; arguments that came as a text are that text.
 Text ToText(const Value& value, Rendering& r);
 
 }  // namespace runahead::jinja

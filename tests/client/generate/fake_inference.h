@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -37,19 +38,20 @@ class FakeInference final : public v1::Inference::Service {
   v1::Model model;
   // What GetTrace gives; set before it is called.
   std::function<absl::Status(const v1::GetTraceRequest&, v1::Trace&)> on_trace = nullptr;
-  // That of the last Generate call; empty where it had none.
-  std::string traceparent() const {
+  // The value of the key in the last Generate call's metadata; empty where it has none.
+  std::string metadata(const std::string& key) const {
     MutexLock lock(mu_);
-    return traceparent_;
+    const auto found = metadata_.find(key);
+    return found == metadata_.end() ? "" : found->second;
   }
+  std::string traceparent() const { return metadata("traceparent"); }
 
   grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request, Writer* writer) override {
     {
       MutexLock lock(mu_);
-      const auto header = context->client_metadata().find("traceparent");
-      traceparent_.clear();
-      if (header != context->client_metadata().end()) {
-        traceparent_.assign(header->second.data(), header->second.size());
+      metadata_.clear();
+      for (const auto& [key, value] : context->client_metadata()) {
+        metadata_[std::string(key.data(), key.size())].assign(value.data(), value.size());
       }
     }
     return ToGrpcStatus(on_generate_(*request, *writer));
@@ -82,7 +84,7 @@ class FakeInference final : public v1::Inference::Service {
  private:
   const OnGenerate on_generate_;
   mutable Mutex mu_;
-  std::string traceparent_ RUNAHEAD_GUARDED_BY(mu_);
+  std::map<std::string, std::string> metadata_ RUNAHEAD_GUARDED_BY(mu_);
   std::unique_ptr<RpcServer> server_;
 };
 

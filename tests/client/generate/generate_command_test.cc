@@ -86,6 +86,32 @@ TEST(GenerateCommand, PrintsLogprobsAfterTheText) {
   EXPECT_EQ(process.out(), "One\ntoken 1:  1 \"One\" -0.5000  77 \" \\n\" -1.2500\n");
 }
 
+TEST(GenerateCommand, SaysWhoseTheRequestIs) {
+  FakeInference router([](const v1::GenerateRequest&, Writer& writer) {
+    writer.Write(Finished());
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(TestProcess(Generate(router, {"--tenant", "batch"})).Wait(), 0);
+  EXPECT_EQ(router.metadata("runahead-tenant"), "batch");
+  EXPECT_EQ(TestProcess(Generate(router, {})).Wait(), 0);
+  EXPECT_EQ(router.metadata("runahead-tenant"), "");
+}
+
+TEST(GenerateCommand, BringsTheApiKeyOfFlagOrEnvironmentAndNeverShowsIt) {
+  FakeInference router([&](const v1::GenerateRequest&, Writer&) { return absl::UnauthenticatedError("no"); });
+  const auto run = [&](const std::vector<std::string>& flags, const std::string& environment, int code) {
+    TestProcess process(Generate(router, flags), {environment});
+    EXPECT_EQ(process.Wait(), code) << process.err();
+    EXPECT_THAT(process.err(), Not(HasSubstr("secret")));
+    return router.metadata("authorization");
+  };
+  EXPECT_EQ(run({}, "OTHER=1", 1), "");
+  EXPECT_EQ(run({}, "RUNAHEAD_API_KEY=env-secret", 1), "Bearer env-secret");
+  EXPECT_EQ(run({"--api-key", "flag-secret"}, "RUNAHEAD_API_KEY=env-secret", 1), "Bearer flag-secret");
+  run({"--api-key", "two secret words"}, "OTHER=1", 2);
+  run({"--api-key", "line\nof-secret"}, "OTHER=1", 2);
+}
+
 TEST(GenerateCommand, SaysWhatTheServiceRefuses) {
   absl::Status answer;
   FakeInference router([&](const v1::GenerateRequest&, Writer&) { return answer; });
@@ -272,7 +298,7 @@ TEST(Usage, SaysWhichFlagWhichValueAndWhatIsAllowed) {
        "runahead: there is no command 'generat'; the commands are up, generate, chat, tokenize, detokenize, health, "
        "models, pull, "
        "trace, profile, "
-       "plan, kvpr; did you mean generate?"},
+       "plan, keys, kvpr; did you mean generate?"},
       {{"--verson"}, "runahead: there is no flag --verson; did you mean --version?"},
       {{"generate"}, "runahead generate: missing: --router ADDR: Where the router listens"},
       {{"generate", "--ruter", "127.0.0.1:1"}, "runahead generate: there is no flag --ruter; did you mean --router?"},

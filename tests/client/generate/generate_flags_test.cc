@@ -108,6 +108,21 @@ TEST(GenerateFlags, SendsEverySamplingFlag) {
   EXPECT_FALSE(request->has_experiment());
 }
 
+TEST(GenerateFlags, PriorityIsNormalUnlessItIsSaidToBeLow) {
+  EXPECT_EQ(Request({"--prompt", "p"})->priority(), v1::PRIORITY_UNSPECIFIED);
+  EXPECT_EQ(Request({"--prompt", "p", "--priority", "low"})->priority(), v1::PRIORITY_LOW);
+}
+
+TEST(GenerateFlags, RefusesATenantThatTheServiceWouldRefuse) {
+  EXPECT_TRUE(Request({"--prompt", "p", "--tenant", std::string(64, 'x')}).ok());
+  for (const std::string& tenant :
+       {std::string(), std::string(65, 'x'), std::string("a b"), std::string("B\xc3\xbcro"), std::string("a\n")}) {
+    const auto request = Request({"--prompt", "p", "--tenant", tenant});
+    EXPECT_TRUE(absl::IsInvalidArgument(request.status())) << tenant;
+    EXPECT_THAT(request.status().message(), HasSubstr("--tenant")) << tenant;
+  }
+}
+
 TEST(GenerateFlags, TakesTextAsItStands) {
   for (const std::string text : {"[a,b]", "\"quoted\"", "--model", "-x", "a=b", "", "\n", "%1"}) {
     const auto request = Request({"--prompt", text});

@@ -2,6 +2,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/metrics_server.h"
 #include "server/rpc/server.h"
 #include "tests/testing/test_process.h"
 
@@ -43,6 +44,28 @@ TEST_F(HealthCommandTest, FollowsWhatTheServerSays) {
   EXPECT_EQ(Health({"--address", server_->address(), "--service", "runahead.v1.Inference"}), 0);
   server_->SetServing(false);
   EXPECT_EQ(Health({"--address", server_->address(), "--service", "runahead.v1.Inference"}), 1);
+}
+
+TEST_F(HealthCommandTest, AsksTheMetricsPortWhereItIsTold) {
+  MetricRegistry registry("none");
+  const auto metrics = MetricsServer::Start("127.0.0.1:0", registry, {.ready = [this] { return server_->serving(); }});
+  ASSERT_TRUE(metrics.ok()) << metrics.status();
+  std::string err;
+  EXPECT_EQ(Health({"--metrics", (*metrics)->address()}, &err), 1);
+  EXPECT_THAT(err, HasSubstr("not serving"));
+  server_->SetServing(true);
+  EXPECT_EQ(Health({"--metrics", (*metrics)->address()}), 0);
+  EXPECT_EQ(Health({"--metrics", (*metrics)->address(), "--address", server_->address()}), 2) << "one of them";
+  server_->Drain(absl::ZeroDuration());
+  EXPECT_EQ(Health({"--metrics", (*metrics)->address()}), 1);
+}
+
+TEST_F(HealthCommandTest, AFileThatIsNoneIsWrongUsage) {
+  std::string err;
+  EXPECT_EQ(Health({"--address", server_->address(), "--tls-ca", "/nowhere/ca"}, &err), 2);
+  EXPECT_THAT(err, HasSubstr("--tls-ca: cannot read /nowhere/ca"));
+  EXPECT_EQ(Health({"--address", server_->address(), "--tls-cert", "/nowhere/c"}, &err), 2);
+  EXPECT_THAT(err, HasSubstr("--tls-key: is missing: give --tls-cert, --tls-key"));
 }
 
 TEST_F(HealthCommandTest, AnUnknownServiceDoesNotServe) {

@@ -61,6 +61,41 @@ TEST(KvprSolve, ThePapersFormsSplitAtTheLengthOverOnePlusRho) {
   }
 }
 
+// row charges no X; a step has to bring it over, so MHA gains twice at most.
+TEST(KvprSolve, SaysWhatIsAchievableBesideWhatTheObjectiveSays) {
+  const auto row = SolveOpt({"--objective", "row", "--json"}).json();
+  EXPECT_GT(row["gain"].get<double>(), 4);
+  EXPECT_LE(row["achievable"]["gain"].get<double>(), 2);
+  const double x_and_kv_s =
+      (row["lanes"]["recomputed"]["bytes"].get<double>() + row["lanes"]["streamed"]["bytes"].get<double>()) / 53e9;
+  EXPECT_NEAR(row["achievable"]["layer_s"].get<double>(), x_and_kv_s, 1e-9);
+  EXPECT_NEAR(row["achievable"]["step_s"].get<double>(), 32 * x_and_kv_s, 1e-7);
+  EXPECT_THAT(SolveOpt({"--objective", "row"}).out,
+              HasSubstr("row leaves out what a step cannot; with this l decode takes"));
+
+  const auto step = SolveOpt({"--json"}).json();
+  EXPECT_EQ(step["achievable"]["gain"], step["gain"]);
+  EXPECT_EQ(step["achievable"]["layer_s"], step["times"]["layer_s"]);
+  EXPECT_THAT(SolveOpt({}).out, ::testing::Not(HasSubstr("leaves out")));
+}
+
+// 13B's shape, link-bound: 4,000 positions are no multiple of the tile.
+TEST(KvprSolve, RoundsByTheEvaluatedTime) {
+  const auto solve = [](const char* tflops) {
+    return RunSolved({"--hidden", "5120", "--kv-dim", "5120", "--layers", "40", "--batch", "13", "--length", "4000",
+                      "--dtype-bytes", "2", "--link-gbps", "256", "--tflops", tflops, "--json"})
+        .json();
+  };
+  const auto bound = solve("700");
+  EXPECT_EQ(bound["l"], 4000);
+  EXPECT_EQ(bound["l_least"], 4000);
+  EXPECT_EQ(bound["l_most"], 4000);
+  const auto balanced = solve("250");  // the mean is no multiple; what each sequence has is
+  EXPECT_EQ(balanced["l_least"].get<int64_t>() % 64, 0);
+  EXPECT_EQ(balanced["l_most"].get<int64_t>(), balanced["l_least"].get<int64_t>() + 64);
+  EXPECT_GT(balanced["l"], balanced["l_least"]);
+}
+
 TEST(KvprSolve, FindsTheThreeTiersOfTheExample) {
   const Solved solved = SolveOpt({"--budget-gib", "8", "--device-gbps", "26800", "--project-us", "120.2", "--json"});
   ASSERT_EQ(solved.code, 0) << solved.err;
@@ -100,7 +135,7 @@ TEST(KvprSolve, QuantisedKvLeavesNothingToRecompute) {
   EXPECT_EQ(SolveOpt({"--kv-bits", "8", "--x-bytes", "2.125", "--json"}).json()["l"], 0) << "and no smaller in q16";
   EXPECT_GT(SolveOpt({"--x-bytes", "1.125", "--json"}).json()["gain"], SolveOpt({"--json"}).json()["gain"]);
   EXPECT_EQ(SolveOpt({"--kv-bits", "16", "--json"}).json()["l"], 1024);
-  EXPECT_EQ(SolveOpt({"--x-tokens", "500", "--json"}).json()["l"], 448);
+  EXPECT_EQ(SolveOpt({"--x-tokens", "500", "--json"}).json()["l"], 500);
   EXPECT_EQ(SolveOpt({"--kv-bits", "4", "--x-tokens", "500", "--l-min", "200", "--json"}).json()["l"], 256);
 }
 

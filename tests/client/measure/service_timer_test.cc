@@ -43,7 +43,7 @@ TEST(ServiceTimer, CountsPrefillAndFirstTokenOfARandomPrompt) {
     Reply({request.experiment().parts().begin(), request.experiment().parts().end()}, writer);
     return absl::OkStatus();
   });
-  const auto stub = Connect(router.address());
+  const auto stub = Connect({router.address()});
   ASSERT_TRUE(stub.ok()) << stub.status();
   const auto ids = ServiceTimer::OrdinaryIds(**stub);
   ASSERT_TRUE(ids.ok()) << ids.status();
@@ -73,7 +73,7 @@ TEST(ServiceTimer, OtherPartsThanAskedForAreAnError) {
     Reply({50, 50}, writer);
     return absl::OkStatus();
   });
-  const auto stub = Connect(router.address());
+  const auto stub = Connect({router.address()});
   ASSERT_TRUE(stub.ok()) << stub.status();
   ServiceTimer timer(**stub, {7});
   const absl::Status status = timer.Time({60, 40}).status();
@@ -91,7 +91,7 @@ TEST(ServiceTimer, FromTheHeadARunElsewhereIsRepeated) {
     Reply({request.experiment().parts().begin(), request.experiment().parts().end()}, writer, moved ? 1 : 0);
     return absl::OkStatus();
   });
-  const auto stub = Connect(router.address());
+  const auto stub = Connect({router.address()});
   ASSERT_TRUE(stub.ok()) << stub.status();
   ServiceTimer timer(**stub, {7});
   ASSERT_TRUE(timer.Time({1, 1, 1}).ok());
@@ -118,7 +118,7 @@ TEST(ServiceTimer, CancelEndsTheCallThatRunsAndAllAfterIt) {
     testing::WriteForEver(writer);
     return absl::OkStatus();
   });
-  const auto stub = Connect(router.address());
+  const auto stub = Connect({router.address()});
   ASSERT_TRUE(stub.ok()) << stub.status();
   ServiceTimer timer(**stub, {7});
   std::thread canceller([&] {

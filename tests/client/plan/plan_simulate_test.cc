@@ -68,6 +68,7 @@ TEST_F(PlanSimulateTest, PrintsOneObjectWithJson) {
   EXPECT_EQ(json["waiting_s"].size(), 4);
   EXPECT_EQ(json["waiting_s"][0], 0);
   EXPECT_EQ(json["schedule"], "kvr");
+  EXPECT_EQ(json["search"]["name"], "thorough");
   EXPECT_FALSE(json.contains("fit"));
 }
 
@@ -173,6 +174,32 @@ TEST_F(PlanSimulateTest, ThoroughFindsNoWorse) {
   EXPECT_LE(nlohmann::json::parse(out_)["ttft_s"].get<double>(), paper);
 }
 
+constexpr char kSlowBus[] = "link_gbps: 8\nbuses: [{gbps: 8}]\n";
+
+// Over a bus, even parts on twelve workers take ten times what one takes; a search that begins there alone has too few
+// evaluations to come away.
+TEST_F(PlanSimulateTest, AThoroughSearchOverABusIsNotWorseThanOneWorkerAlone) {
+  Write(absl::StrCat(kCost, kSlowBus));
+  RunCost({"--tokens", "8192", "--width", "12", "--search", "thorough", "--json"});
+  ASSERT_EQ(code_, 0) << err_;
+  const auto json = nlohmann::json::parse(out_);
+  EXPECT_EQ(json["search"]["end"], "evaluations");
+  EXPECT_LT(json["ttft_s"].get<double>(), json["single_ttft_s"].get<double>());
+}
+
+TEST_F(PlanSimulateTest, OtherLinksLeaveTheBusAndSayIt) {
+  Write(absl::StrCat(kCost, kSlowBus));
+  const std::vector<std::string> question = {"--tokens", "8192", "--width", "2", "--schedule", "kvr-even", "--json"};
+  RunCost(question);
+  const double as_the_file = nlohmann::json::parse(out_)["ttft_s"];
+  EXPECT_EQ(err_, "");
+  std::vector<std::string> faster = question;
+  faster.insert(faster.end(), {"--link-gbps", "2400"});
+  RunCost(faster);
+  EXPECT_DOUBLE_EQ(nlohmann::json::parse(out_)["ttft_s"].get<double>(), as_the_file);
+  EXPECT_THAT(err_, HasSubstr("note: --link-gbps is of links alone: those that share a bus"));
+}
+
 TEST_F(PlanSimulateTest, FitsTimings) {
   Write("tokens,seconds\n1024,0.10\n2048,0.24\n4096,0.65\n8192,1.95\n12288,3.95\n");
   Run({"--fit", path_, "--tokens", "8192", "--width", "1", "--json"});
@@ -241,6 +268,11 @@ TEST_F(PlanSimulateTest, ExplainsWrongUsage) {
   EXPECT_THAT(wrong({"--tokens", "99", "--width", "2", "--schedule", "ring"}),
               HasSubstr("--schedule: 'ring' is none of kvr, kvr-even, single, tsp, tsp-causal"));
   EXPECT_THAT(wrong({"--tokens", "99", "--width", "2", "--search", "all"}), HasSubstr("neither paper nor thorough"));
+  EXPECT_THAT(wrong({"--parts", "50,49", "--search", "thorough"}), HasSubstr("nothing is searched"));
+  for (const char* schedule : {"tsp", "tsp-causal", "kvr-even", "single"}) {
+    EXPECT_THAT(wrong({"--tokens", "99", "--width", "2", "--schedule", schedule, "--search", "thorough"}),
+                HasSubstr(absl::StrCat("--search: schedule ", schedule, " makes its own parts")));
+  }
   EXPECT_THAT(wrong({"--tokens", "99", "--parts", "50,48"}), HasSubstr("add up to 98, not to the 99 of --tokens"));
   EXPECT_THAT(wrong({"--width", "3", "--parts", "50,48"}), HasSubstr("there are 2, but --width is 3"));
   EXPECT_THAT(wrong({"--parts", "50,0"}), HasSubstr("--parts: 0 is not at least 1"));

@@ -5,7 +5,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace runahead {
 namespace {
@@ -45,10 +50,13 @@ TEST(HeldPortTest, WhoAsksForItByNameGetsItAgainAndAgain) {
 }
 
 TEST(HeldPortTest, NobodyElseIsGivenIt) {
-  const int first = ListenAt(0);
-  const uint16_t port = PortOf(first);
-  close(first);
-  const HeldPort held(absl::StrCat("127.0.0.1:", port));
+  const HeldPort held("127.0.0.1:0");
+  const std::vector<std::string> parts = absl::StrSplit(held.address(), ':');
+  ASSERT_EQ(parts[0], "127.0.0.1");
+  int number = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(parts[1], &number));
+  ASSERT_NE(number, 0);
+  const auto port = static_cast<uint16_t>(number);
   // Without SO_REUSEADDR it is taken, as it is for who asks for any.
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -60,7 +68,16 @@ TEST(HeldPortTest, NobodyElseIsGivenIt) {
 }
 
 TEST(HeldPortTest, WhatIsNoAddressHoldsNothing) {
-  const HeldPort nothing(""), name("localhost:1"), taken("127.0.0.1:0");
+  const HeldPort nothing(""), name("localhost:1");
+  EXPECT_EQ(name.address(), "localhost:1");
+}
+
+TEST(HeldPortTest, WhatIsTakenIsNotHeld) {
+  const int first = ListenAt(0);
+  const std::string address = absl::StrCat("127.0.0.1:", PortOf(first));
+  const HeldPort taken(address);
+  EXPECT_EQ(taken.address(), address);
+  close(first);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "client/up/supervisor.h"
 
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/socket_address.h"
 #include "tests/client/up/healthy.h"
 
 namespace runahead {
@@ -30,6 +32,15 @@ SupervisorOptions AtOnce() {
   SupervisorOptions options;
   options.restarts.pause = absl::ZeroDuration();
   return options;
+}
+
+// Whether the system would give the address to a connection that asks for any port.
+bool BindsAlone(const std::string& address) {
+  const SocketAddress at = *NumericSocketAddress(*ParseHostPort(address));
+  const int fd = socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const bool bound = bind(fd, at.get(), at.length) == 0;
+  close(fd);
+  return bound;
 }
 
 TEST(Supervisor, KnowsWhereItsChildrenServe) {
@@ -62,6 +73,22 @@ TEST(Supervisor, StartsTheDeadAgainOnItsOldPorts) {
   EXPECT_EQ(after[1].address.address, before[1].address.address);
   EXPECT_EQ(after[1].address.metrics, before[1].address.metrics);
   EXPECT_TRUE(Healthy(after[1].address.address).ok());
+  supervisor.Stop();
+}
+
+// Was: until the supervisor heard of the death the port was free, and a connection that was given it kept it for a
+// minute.
+TEST(Supervisor, APortOfTheDeadIsNobodyElsesFromTheFirstMomentOn) {
+  Supervisor supervisor(AtOnce());
+  ASSERT_TRUE(supervisor.Start({Fake("a")}).ok());
+  ASSERT_TRUE(supervisor.RunUntil([&] { return supervisor.AllServing(); }).ok());
+  const auto child = supervisor.children()[0];
+  kill(child.pid, SIGKILL);
+  siginfo_t ended;
+  ASSERT_EQ(waitid(P_PID, child.pid, &ended, WEXITED | WNOWAIT), 0);
+  for (const std::string& address : {child.address.address, child.address.metrics}) {
+    EXPECT_FALSE(BindsAlone(address)) << address;
+  }
   supervisor.Stop();
 }
 

@@ -42,14 +42,18 @@ TEST(UpOptions, NameWorkersByRoleAndNumber) {
   options.device_memory_budget = 1 << 20;
   options.dtype = "f32";
   options.kv_dtype = "f16";
-  options.handoff = "grpc";
   options.chain_link_gbps = 2.5;
   options.chain_link_noise = 0.25;
   options.chain_link_noise_seed = 9;
   options.emulated_link_gbps = 10;
+  options.kv_memory = 1 << 30;
   options.kv_device_budget = 1 << 24;
+  options.step_rows = "64";
   options.recompute = "128";
+  options.recompute_within = "prompt";
+  options.kvpr_objective = "column";
   options.kv_bits = "8";
+  options.x_bits = "4";
   options.host_lane = "off";
   options.host_lane_threads = 3;
   options.emulated_host_gbps = 40;
@@ -58,17 +62,21 @@ TEST(UpOptions, NameWorkersByRoleAndNumber) {
   ASSERT_EQ(specs.size(), 3u);
   EXPECT_EQ(specs[1].name, "prefill-1");
   EXPECT_EQ(specs[1].binary, "/bin/runahead-worker");
-  EXPECT_THAT(
-      specs[1].args,
-      ElementsAre("--role=prefill", "--name=prefill-1", "--model=m.gguf", "--dtype=f32", "--threads=2",
-                  StartsWith("--drain-timeout="), "--device=cpu", "--kv-dtype=f16", "--device-memory-budget=1048576",
-                  "--handoff=grpc", "--chain-link-gbps=2.5", "--chain-link-noise=0.25", "--chain-link-noise-factor=3",
-                  "--chain-link-noise-seed=9", "--emulated-link-gbps=10"));
+  EXPECT_THAT(specs[1].args,
+              ElementsAre("--role=prefill", "--name=prefill-1", "--model=m.gguf", "--dtype=f32", "--threads=2",
+                          StartsWith("--drain-timeout="), "--device=cpu", "--kv-dtype=f16",
+                          "--device-memory-budget=1048576", "--chain-link-gbps=2.5", "--chain-link-noise=0.25",
+                          "--chain-link-noise-factor=3", "--chain-link-noise-seed=9", "--emulated-link-gbps=10"));
   EXPECT_EQ(specs[2].name, "decode-0");
   EXPECT_THAT(specs[2].args, Contains("--role=decode"));
   EXPECT_THAT(specs[2].args, Contains("--kv-device-budget=16777216"));
+  EXPECT_THAT(specs[2].args, Contains("--step-rows=64"));
   EXPECT_THAT(specs[2].args, Contains("--recompute=128"));
+  EXPECT_THAT(specs[2].args, Contains("--kv-memory=1073741824"));
+  EXPECT_THAT(specs[2].args, Contains("--recompute-within=prompt"));
+  EXPECT_THAT(specs[2].args, Contains("--kvpr-objective=column"));
   EXPECT_THAT(specs[2].args, Contains("--kv-bits=8"));
+  EXPECT_THAT(specs[2].args, Contains("--x-bits=4"));
   EXPECT_THAT(specs[2].args, Contains("--host-lane=off"));
   EXPECT_THAT(specs[2].args, Contains("--host-lane-threads=3"));
   EXPECT_THAT(specs[2].args, Contains("--emulated-host-gbps=40"));
@@ -130,10 +138,36 @@ TEST(UpOptions, TellTheRouterItsWorkersInOrder) {
                           "--workers=role=prefill,address=127.0.0.1:1", "--workers=role=decode,address=127.0.0.1:2"));
   options.table = "t.yaml";
   options.experiments = true;
+  options.reserve = "full";
   options.trace = "asked";
   EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Contains("--trace=asked"));
   EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Contains("--table=t.yaml"));
+  EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Contains("--reserve=full"));
+  EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Not(Contains(HasSubstr("api-keys"))));
+  options.api_keys = "keys.yaml";
+  EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Contains("--api-keys=keys.yaml"));
   EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Contains("--experiments"));
+}
+
+TEST(UpOptions, HandTheCertificatesOnToThoseWhoNeedThem) {
+  UpOptions options;
+  EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Not(Contains(HasSubstr("tls")))) << "it stays one command without";
+  EXPECT_THAT(WorkerSpecs(options, "/bin", 4)[0].args, Not(Contains(HasSubstr("tls"))));
+  options.tls = {"r.crt", "r.key", "clients.crt"};
+  options.tls_client_auth = "require";
+  options.cluster_tls = {"c.crt", "c.key", "ca.crt"};
+  options.cluster_tls_name = "ours";
+  const auto router = RouterSpec(options, "/bin", {}).args;
+  for (const char* const flag :
+       {"--tls-cert=r.crt", "--tls-key=r.key", "--tls-ca=clients.crt", "--tls-client-auth=require"}) {
+    EXPECT_THAT(router, Contains(flag));
+    for (const ChildSpec& worker : WorkerSpecs(options, "/bin", 4)) EXPECT_THAT(worker.args, Not(Contains(flag)));
+  }
+  for (const char* const flag :
+       {"--cluster-tls-cert=c.crt", "--cluster-tls-key=c.key", "--cluster-tls-ca=ca.crt", "--cluster-tls-name=ours"}) {
+    EXPECT_THAT(router, Contains(flag));
+    for (const ChildSpec& worker : WorkerSpecs(options, "/bin", 4)) EXPECT_THAT(worker.args, Contains(flag));
+  }
 }
 
 TEST(UpOptions, TellAllProcessesHowToLogAndTheRouterAloneOfPrompts) {

@@ -116,11 +116,11 @@ TEST(Checks, RowIndicesAreNamed) {
   EXPECT_THAT(CheckGatherRows(x, {-1, 0}, out), Refused({"index 0", "row -1"}));
   EXPECT_THAT(CheckGatherRows(x, {0}, out), Refused({"out", "[1, 3]"}));
   EXPECT_THAT(CheckGatherRows(x, {0, 1}, Make(2, 3, DType::kF16)), Refused({"x is f32", "out is f16"}));
-  EXPECT_TRUE(CheckExchangeRows(x, {4, 0}, Make(5, 3)).ok());
-  EXPECT_THAT(CheckExchangeRows(x, {5}, Make(5, 3)), Refused({"index 0", "row 5", "x"}));
-  EXPECT_TRUE(CheckExchangeRows(x, {1}, out).ok());
-  EXPECT_THAT(CheckExchangeRows(x, {2}, out), Refused({"row 2", "out"}));
-  EXPECT_THAT(CheckExchangeRows(x, {0}, Make(5, 2)), Refused({"out", "[5, 3]"}));
+  EXPECT_TRUE(CheckExchangeRows(x, {{4, 0}, {0, 4}}, Make(5, 3)).ok());
+  EXPECT_THAT(CheckExchangeRows(x, {{5, 0}}, Make(5, 3)), Refused({"index 0", "row 5", "x"}));
+  EXPECT_TRUE(CheckExchangeRows(x, {{4, 1}}, out).ok());
+  EXPECT_THAT(CheckExchangeRows(x, {{0, 2}}, out), Refused({"row 2", "out"}));
+  EXPECT_THAT(CheckExchangeRows(x, {{0, 0}}, Make(5, 2)), Refused({"out", "[5, 3]"}));
 }
 
 TEST(Checks, QuantisedRowsAreWholeGroupsInEnoughBytes) {
@@ -146,7 +146,7 @@ TEST(Checks, QuantisedRowsAreWholeGroupsInEnoughBytes) {
 TEST(Checks, SamplingParametersHaveRanges) {
   const Tensor logits = Make(2, 9), counts = Make(3, 9), ids = Make(2, 1);
   const auto check = [&](const SampleParams& params) {
-    return CheckSample(kLimits, logits, {{.counts_row = 1}, params}, counts, ids, ids);
+    return CheckSample(kLimits, logits, {{.counts_row = 1, .kept = 1, .known = 1}, params}, counts, ids, ids);
   };
   EXPECT_TRUE(check({.temperature = 1, .top_k = 3, .top_p = 0.5f, .min_p = 1, .uniform = 0.999}).ok());
   EXPECT_THAT(check({.temperature = -1}), Refused({"temperature of row 1", "-1"}));
@@ -157,10 +157,14 @@ TEST(Checks, SamplingParametersHaveRanges) {
   EXPECT_THAT(check({.uniform = 1}), Refused({"uniform"}));
   EXPECT_THAT(check({.repetition_penalty = 0}), Refused({"repetition_penalty of row 1", "positive"}));
   EXPECT_THAT(check({.presence_penalty = std::nanf("")}), Refused({"penalty of row 1"}));
-  EXPECT_TRUE(check({.counts_row = 2, .last_id = 8, .last_count = 4}).ok());
+  EXPECT_TRUE(check({.counts_row = 2, .kept = 1, .known = 2, .tokens = {{8, 4}, {0, 0}}}).ok());
+  EXPECT_TRUE(check({.counts_row = 1, .known = 1, .tokens = {{8, 4}}}).ok()) << "another row of the sequence";
   EXPECT_THAT(check({.counts_row = 3}), Refused({"row 1", "row 3 of 3"}));
-  EXPECT_THAT(check({.counts_row = 1}), Refused({"row 1", "as a row before it"}));
-  EXPECT_THAT(check({.counts_row = 0, .last_id = 9}), Refused({"id 9 of 9"}));
+  EXPECT_THAT(check({.counts_row = 1, .kept = 1, .known = 1}), Refused({"row 1", "as a row before it"}));
+  EXPECT_THAT(check({.counts_row = 0, .known = 1, .tokens = {{9, 2}}}), Refused({"id 9 of 9"}));
+  EXPECT_THAT(check({.counts_row = 0, .known = 1, .tokens = {{8, -1}}}), Refused({"id 8 -1 times"}));
+  EXPECT_THAT(check({.counts_row = 0, .kept = 2, .known = 1}), Refused({"keeps 2 of 1"}));
+  EXPECT_THAT(check({.counts_row = 0, .known = 17}), Refused({"of 17", "at most 16"}));
   const Tensor one = Make(1, 1);
   EXPECT_THAT(CheckSample(kLimits, logits, {SampleParams{}}, {}, ids, ids), Refused({"logits", "[1, 9]"}));
   EXPECT_THAT(CheckSample(kLimits, Make(1, 1001), {SampleParams{}}, {}, one, one), Refused({"1001", "1000"}));

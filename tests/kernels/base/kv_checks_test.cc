@@ -47,10 +47,12 @@ TEST(KvChecks, LayoutsListThePagesOfTheirSequences) {
 }
 
 TEST(KvChecks, RangesEndAtBordersOfPagesAndPieces) {
-  const auto check = [](int64_t page_tokens, int64_t length, int64_t begin, int64_t end, int64_t queries = 1) {
+  const auto check = [](int64_t page_tokens, int64_t length, int64_t begin, int64_t end, int64_t queries = 1,
+                        bool by_pieces = false) {
     return CheckKvLayout({.page_tokens = page_tokens,
                           .pages = std::vector<int32_t>(2000),
-                          .sequences = {{.queries = queries, .length = length, .begin = begin, .end = end}}});
+                          .sequences = {{.queries = queries, .length = length, .begin = begin, .end = end}},
+                          .by_pieces = by_pieces});
   };
   EXPECT_TRUE(check(16, 1000, 256, 768).ok());
   EXPECT_TRUE(check(256, 1000, 768, 1000).ok());
@@ -64,6 +66,17 @@ TEST(KvChecks, RangesEndAtBordersOfPagesAndPieces) {
   EXPECT_THAT(check(16, 1000, -256, 256), Refused({"positions -256"}));
   EXPECT_THAT(check(16, 1000, 0, 1024), Refused({"positions 0 to 1024 of 1000"}));
   EXPECT_THAT(check(16, 1000, 0, 512, 2), Refused({"2 queries", "0 to 512 only"}));
+  EXPECT_TRUE(check(16, 1000, 0, 512, 2, /*by_pieces=*/true).ok());
+  EXPECT_TRUE(check(16, 1000, 256, 256, 2, /*by_pieces=*/true).ok());
+  EXPECT_THAT(check(16, 16'385, 256, 16'385, 2, /*by_pieces=*/true), Refused({"position 256", "pieces of 512"}))
+      << "a border for all of its queries";
+}
+
+TEST(KvChecks, QueriesByPiecesHaveNoDenseRectangle) {
+  KvLayout layout = KvLayout::OnePage(2, 5, 7);
+  EXPECT_TRUE(CheckKvLayout(layout).ok());
+  layout.by_pieces = true;
+  EXPECT_THAT(CheckKvLayout(layout), Refused({"dense rectangle of 2 queries"}));
 }
 
 TEST(KvChecks, ARotationIsOfAnEvenNumberOfAHeadsElements) {
@@ -79,7 +92,7 @@ TEST(KvChecks, ARotationIsOfAnEvenNumberOfAHeadsElements) {
   EXPECT_THAT(CheckRope(x, 6, {.table = Make(5, 6)}, table, 2), Refused({"rows 2 to 4", "table of 3"}));
   EXPECT_THAT(CheckRope(x, 6, {.table = Make(5, 6)}, table, -1), Refused({"rows -1 to 1"}));
   EXPECT_THAT(CheckRope(x, 6, {.table = Make(4, 6)}, table, 1), Refused({"position 4 of a rotation of 4"}));
-  EXPECT_THAT(CheckRope(Make(2, 12, DType::kBF16), 6, {.table = Make(5, 6)}, table, 0), Refused({"x is bf16"}));
+  EXPECT_TRUE(CheckRope(Make(2, 12, DType::kBF16), 6, {.table = Make(5, 6)}, table, 0).ok());
 }
 
 TEST(KvChecks, QkvIsWholeOrWithoutQ) {
@@ -149,7 +162,7 @@ TEST(KvChecks, AttentionHasARowForEveryQueryAndAllPositions) {
   EXPECT_THAT(CheckAttention(kLimits, one, kShape, part, layer, one), Refused({"0 to 256 only, of 300"}));
 }
 
-TEST(KvChecks, PiecesAreOfOneQueryEach) {
+TEST(KvChecks, PiecesOfPromptsAreOfOneQueryEach) {
   const BufferRef layer = Bytes(300 * kShape.kv_row_bytes());
   const Tensor one = Make(1, 16), partials = Make(4, 18);
   const SomeTable table(KvLayout::OnePage(1, 300), 4), prompt(KvLayout::OnePage(2, 300), 4);
@@ -157,6 +170,11 @@ TEST(KvChecks, PiecesAreOfOneQueryEach) {
   EXPECT_TRUE(CheckMergePieces(kLimits, partials, kShape, table, one).ok());
   EXPECT_THAT(CheckAttendPieces(kLimits, Make(2, 16), kShape, prompt, layer, partials), Refused({"one query", "2"}));
   EXPECT_THAT(CheckMergePieces(kLimits, partials, kShape, prompt, Make(2, 16)), Refused({"one query", "2"}));
+  KvLayout by_pieces = KvLayout::OnePage(2, 300);
+  by_pieces.by_pieces = true;
+  const SomeTable rows(std::move(by_pieces), 4);
+  EXPECT_TRUE(CheckAttendPieces(kLimits, Make(2, 16), kShape, rows, layer, partials).ok());
+  EXPECT_TRUE(CheckMergePieces(kLimits, partials, kShape, rows, Make(2, 16)).ok());
   for (const Tensor& bad : {Make(2, 18), Make(4, 17), Make(4, 18, DType::kBF16)}) {
     EXPECT_THAT(CheckAttendPieces(kLimits, one, kShape, table, layer, bad), Refused({"partials is"}));
     EXPECT_THAT(CheckMergePieces(kLimits, bad, kShape, table, one), Refused({"partials is"}));
@@ -164,6 +182,19 @@ TEST(KvChecks, PiecesAreOfOneQueryEach) {
   EXPECT_THAT(CheckAttendPieces(kLimits, Make(1, 8), kShape, table, layer, partials), Refused({"q is [1, 8]"}));
   EXPECT_THAT(CheckMergePieces(kLimits, partials, kShape, table, Make(2, 16)), Refused({"out is [2, 16]"}));
   EXPECT_THAT(CheckAttendPieces(kLimits, one, kShape, table, Bytes(100), partials), Refused({"100 bytes", "300 rows"}));
+}
+
+TEST(KvChecks, RowsOfPromptsHaveNoPieces) {
+  const BufferRef layer = Bytes(300 * kShape.kv_row_bytes());
+  const Tensor one = Make(1, 16), partials = Make(4, 18);
+  KvLayout layout = KvLayout::OnePage(1, 300);
+  layout.of_prompts = true;
+  const SomeTable table(layout, 4);
+  EXPECT_TRUE(CheckAttention(kLimits, one, kShape, table, layer, one).ok());
+  EXPECT_THAT(CheckAttendPieces(kLimits, one, kShape, table, layer, partials), Refused({"prompts' rows"}));
+  EXPECT_THAT(CheckMergePieces(kLimits, partials, kShape, table, one), Refused({"prompts' rows"}));
+  layout.by_pieces = true;
+  EXPECT_THAT(CheckKvLayout(layout), Refused({"prompts by pieces"}));
 }
 
 TEST(KvChecks, WindowsAndSoftCapsArePositiveOrNone) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <functional>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -65,6 +66,51 @@ TEST_P(ThreadPoolTest, LoopsOfSeveralCallersDoNotMix) {
       }
     });
   }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+// Calls loops that go first, from a thread of its own.
+std::thread GoesFirst(const std::function<void()>& calls) {
+  return std::thread([calls] {
+    SetLoopKind(LoopKind::kFirst);
+    calls();
+  });
+}
+
+// Was: it waited for the whole loop.
+TEST(ThreadPool, WhatGoesFirstDoesNotWaitForTheEndOfALongLoop) {
+  ThreadPool pool(2);
+  std::atomic<bool> begun = false, first_ran = false;
+  std::thread first = GoesFirst([&] {
+    while (!begun) std::this_thread::yield();
+    pool.ParallelFor(8, [](int64_t) {});
+    first_ran = true;
+  });
+  // One item of it waits for the other loop, which so comes before its end or never.
+  std::atomic<int> ran = 0;
+  pool.ParallelFor(1000, [&](int64_t i) {
+    begun = true;
+    while (i == 0 && !first_ran) std::this_thread::yield();
+    ++ran;
+  });
+  first.join();
+  EXPECT_EQ(ran, 1000);
+}
+
+TEST_P(ThreadPoolTest, LoopsOfBothKindsRunEachItemOnce) {
+  ThreadPool pool(GetParam());
+  std::atomic<int> wrong{0};
+  const auto calls = [&] {
+    for (int loop = 0; loop < 2000; ++loop) {
+      std::vector<int> seen(1 + loop % 40, 0);
+      pool.ParallelFor(seen.size(), [&](int64_t i) { ++seen[i]; });
+      if (seen != std::vector<int>(seen.size(), 1)) ++wrong;
+    }
+  };
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 2; ++i) callers.push_back(GoesFirst(calls));
+  for (int i = 0; i < 2; ++i) callers.emplace_back(calls);
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(wrong, 0);
 }

@@ -88,6 +88,7 @@ struct AttentionCase {
   DType out_dtype = DType::kF32;
   std::vector<SequenceSpec> specs;
   int64_t page_tokens = 16;            // 0: a page for each sequence. Of one row where positions are unreadable
+  bool by_pieces = false;              // of the layout
   std::vector<float> q;                // [rows][stride], as the dtype holds it
   std::vector<std::vector<float>> kv;  // per sequence [rows][2 * kv_heads * head_dim]
 
@@ -110,6 +111,19 @@ struct AttentionCase {
       std::vector<float>& rows = kv.emplace_back();
       for (int64_t i = 0; i < specs[s].rows() * row_elements(); ++i) rows.push_back(draw(kv_dtype));
     }
+  }
+
+  // Query `query` of a sequence by itself: the positions that it sees, and it alone.
+  AttentionCase Alone(size_t sequence, int64_t query) const {
+    AttentionCase alone = *this;
+    const int64_t length = specs[sequence].length - specs[sequence].queries + query + 1;
+    int64_t row = query;
+    for (size_t s = 0; s < sequence; ++s) row += specs[s].queries;
+    alone.specs = {{1, length}};
+    alone.by_pieces = false;
+    alone.q.assign(q.begin() + row * stride(), q.begin() + (row + 1) * stride());
+    alone.kv = {{kv[sequence].begin(), kv[sequence].begin() + length * row_elements()}};
+    return alone;
   }
 
   int64_t row_elements() const { return 2 * shape.kv_heads * shape.head_dim; }
@@ -145,7 +159,7 @@ struct AttentionCase {
   std::vector<float> Run(ThreadPool& pool, CpuIsa isa) const {
     return Compute([&](const CpuAttentionArgs& args) { RunCpuAttention(pool, isa, args); });
   }
-  // As a decode step: every sequence has one query.
+  // As a decode step: every sequence has one query, or the layout is by pieces.
   std::vector<float> Step(ThreadPool& pool, CpuIsa isa) const {
     return Compute([&](const CpuAttentionArgs& args) {
       const Tensor partials = Partials(args.table);
@@ -169,6 +183,7 @@ struct AttentionCase {
       guarded = guarded || spec.unreadable > 0;
     }
     PagedKv paged = PageKv(std::move(sequences), kv, row_elements(), guarded ? 1 : page_tokens);
+    paged.layout.by_pieces = by_pieces;
     const std::vector<std::byte> bytes = Encode(paged.rows, shape.kv_dtype);
     if (!guarded) return {std::move(paged.layout), BytesOf(bytes)};
     // Page 0 is unreadable, and so is all that shares pages of the system with it.

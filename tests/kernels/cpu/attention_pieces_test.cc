@@ -1,5 +1,6 @@
 // A decode step, its pieces merged: parity with double precision, and bitwise invariance.
 #include <cstring>
+#include <tuple>
 
 #include "tests/kernels/cpu/attention_case.h"
 
@@ -27,6 +28,18 @@ class AttentionPiecesTest : public testing::TestWithParam<std::tuple<CpuIsa, DTy
     std::vector<SequenceSpec> batch;
     for (const int64_t length : kLengths) batch.push_back({1, length});
     return batch;
+  }
+  void ExpectAsEachAlone(AttentionCase& together) {
+    together.by_pieces = true;
+    const std::vector<float> got = together.Step(pool_, isa());
+    int64_t row = 0;
+    for (size_t s = 0; s < together.specs.size(); ++s) {
+      for (int64_t i = 0; i < together.specs[s].queries; ++i, ++row) {
+        const std::vector<float> want = together.Alone(s, i).Step(pool_, isa());
+        ASSERT_EQ(0, std::memcmp(&got[row * together.stride()], want.data(), together.columns() * sizeof(float)))
+            << "sequence " << s << ", query " << i;
+      }
+    }
   }
 };
 
@@ -120,6 +133,52 @@ TEST_P(AttentionPiecesTest, BitwiseTheSameInPagesOfAnySize) {
     const std::vector<float> got = AttentionCase(9, 3, 64, kF32, kv(), kF32, Batch(), page_tokens).Step(pool_, isa());
     EXPECT_EQ(0, std::memcmp(got.data(), want.data(), want.size() * sizeof(float))) << page_tokens;
   }
+}
+
+// Several queries of a sequence, each as the only one of it, to the bit, alone and beside others.
+TEST_P(AttentionPiecesTest, QueriesOfASequenceAreBitwiseThoseOfOneQueryEach) {
+  const std::vector<SequenceSpec> batch = {{1, 1},   {2, 2},   {16, 16},  {3, 40},  {5, 258},
+                                           {8, 264}, {1, 700}, {16, 520}, {2, 256}, {20, 300}};
+  for (const auto& [heads, kv_heads, dim] : {std::tuple(9, 3, 40), std::tuple(2, 2, 64), std::tuple(7, 1, 24)}) {
+    for (const int64_t window : {0, 1, 9, 300}) {
+      SCOPED_TRACE(testing::Message() << heads << "/" << kv_heads << ", window " << window);
+      AttentionCase together(heads, kv_heads, dim, kF32, kv(), kF32, batch);
+      together.shape.window = window;
+      together.shape.soft_cap = window == 9 ? 2.0f : 0.0f;
+      ExpectAsEachAlone(together);
+    }
+  }
+}
+
+// The pieces of some are twice as long as those of others.
+TEST_P(AttentionPiecesTest, QueriesOfASequenceKeepTheirOwnCuts) {
+  for (const int64_t window : {0, 16'300}) {
+    SCOPED_TRACE(window);
+    AttentionCase together(3, 1, 8, kF32, kv(), kF32, {{4, 16'386}, {1, 300}, {2, 16'384}, {3, 32'770}}, 256);
+    together.shape.window = window;
+    ExpectAsEachAlone(together);
+  }
+}
+
+TEST_P(AttentionPiecesTest, QueriesOfASequenceAreBitwiseTheSameOnAnyThreads) {
+  AttentionCase together(6, 3, 24, kF32, kv(), kF32, {{16, 1'032}, {3, 70}, {5, 270}});
+  together.by_pieces = true;
+  const std::vector<float> want = together.Step(pool_, isa());
+  together.ExpectMatches(want, 5e-6, 1e-6);
+  for (const int threads : {1, 3, 64}) {
+    ThreadPool pool(threads);
+    const std::vector<float> again = together.Step(pool, isa());
+    EXPECT_EQ(0, std::memcmp(again.data(), want.data(), want.size() * sizeof(float))) << threads;
+  }
+}
+
+// What a window hides from all of them.
+TEST_P(AttentionPiecesTest, NobodyReadsWhatIsHiddenFromTheFirstOfSeveralQueries) {
+  AttentionCase problem(4, 2, 64, kF32, kv(), kF32, {{16, 900}});
+  problem.by_pieces = true;
+  problem.shape.window = 300;
+  problem.specs[0].unreadable = 900 - 15 - 300;
+  problem.ExpectMatches(problem.Step(pool_, isa()), 5e-6, 1e-6);
 }
 
 TEST_P(AttentionPiecesTest, ExtremeScoresStayFinite) {

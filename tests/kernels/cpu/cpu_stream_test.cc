@@ -2,7 +2,10 @@
 #include "kernels/cpu/cpu_stream.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -50,6 +53,31 @@ TEST(CpuStream, StreamsWaitForEventsAndRunBesideEachOther) {
   EXPECT_EQ(value, 12);
 }
 
+// The nice value of the stream's thread.
+int NiceOf(Device& device, Stream& stream) {
+  int nice = 0;
+  device.Call(stream, [&nice] { nice = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); });
+  EXPECT_TRUE(device.Record(stream).Wait().ok());
+  return nice;
+}
+
+TEST(CpuStream, StepsBackToComputeAndNotToCopy) {
+  auto device = *NewCpuDevice({.nice = 3, .emulated_link = *EmulatedLink::Create({.gbps = 100})});
+  const int own = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
+  auto copies = device->NewStream("copies"), computes = device->NewStream("computes");
+  const BufferRef host = Bytes(*device, 64, MemoryKind::kHost), there = Bytes(*device, 64);
+  std::memset(host.data(), 0, 64);
+  ASSERT_TRUE(device->Copy(*copies, host, there).ok());
+  device->WaitFor(*computes, device->Record(*copies));
+  EXPECT_EQ(NiceOf(*device, *copies), own);
+  const Tensor x = MakeTensor(there, DType::kF32, 1, 16);
+  for (int time = 0; time < 2; ++time) {
+    ASSERT_TRUE(device->Scale(*computes, x, 2, false, x).ok());
+    EXPECT_EQ(NiceOf(*device, *computes), own + 3);
+  }
+  EXPECT_EQ(NiceOf(*device, *copies), own);
+}
+
 TEST(CpuStream, DestroyingAStreamRunsWhatWasEnqueued) {
   auto device = MakeDevice();
   int ran = 0;
@@ -78,6 +106,37 @@ TEST(CpuStream, HoldsBuffersUntilTheOperationHasRun) {
   ASSERT_TRUE(device->Record(*stream).Wait().ok());
   EXPECT_TRUE(watch.expired());
   EXPECT_EQ(to.data()[7], std::byte{7});
+}
+
+// As on a GPU: ops and copies are launches, and everything is a call.
+TEST(CpuStream, ChargesForCallsAndLaunches) {
+  struct Spent {
+    std::atomic<int> calls{0}, launches{0};
+  };
+  const auto spent = std::make_shared<Spent>();
+  CpuDeviceOptions options{.emulated_link = *EmulatedLink::Create({.gbps = 1000})};
+  options.charges = {.call = absl::Seconds(1), .launch = absl::Seconds(2), .spend = [spent](absl::Duration duration) {
+                       ++(duration == absl::Seconds(1) ? spent->calls : spent->launches);
+                     }};
+  const auto device = *NewCpuDevice(options);
+  const auto stream = device->NewStream("charged");
+  const Tensor x = MakeTensor(Bytes(*device, 32), DType::kF32, 1, 8);
+  const auto expect = [&](int calls, int launches) {
+    ASSERT_TRUE(device->Record(*stream).Wait().ok());
+    EXPECT_EQ(spent->calls.exchange(0), calls + 1) << "the record";
+    EXPECT_EQ(spent->launches.exchange(0), launches);
+  };
+  ASSERT_TRUE(device->Activate(*stream, x, Activation::kRelu, x).ok());
+  device->MarkTime(*stream);
+  device->WaitFor(*stream, Event());  // has fired: there is nothing to wait for
+  ASSERT_TRUE(
+      device->CopyAll(*stream, {{x.ref.Slice(0, 8), x.ref.Slice(8, 8)}, {x.ref.Slice(16, 8), x.ref.Slice(24, 8)}})
+          .ok());
+  expect(3, 2);
+  device->BeginStep(*stream);
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(device->Activate(*stream, x, Activation::kRelu, x).ok());
+  device->EndStep(*stream);
+  expect(1, 1);
 }
 
 TEST(CpuStream, PacedCopiesArriveWhole) {

@@ -131,6 +131,34 @@ TEST_P(GemmTest, Bf16RoundsItsOutputWhereAsked) {
   CheckCase({DType::kBF16, 77, 129, 64}, GetParam(), false, DType::kBF16, 3);
 }
 
+// All of them are made with calls of four rows.
+TEST_P(GemmTest, ARowIsBitwiseTheSameInAPaddedCall) {
+  constexpr int64_t kMost = 4, kN = 129, kK = 96;
+  const std::vector<float> w = RandomFloats(kN * kK, 1), x = RandomFloats(kMost * kK, 2), bias = RandomFloats(kN, 3);
+  std::vector<uint16_t> x16;
+  for (float value : x) x16.push_back(ToBFloat16(value).bits);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    if (dtype == DType::kBF16 && !SupportsBf16(DetectCpuIsa())) continue;
+    ThreadPool pool(GetParam());
+    Arena arena(HostChunks(nullptr));
+    auto gemm = *Gemm::Make(dtype, pool);
+    auto packed = *gemm->Pack(
+        kN, kK, [&](int64_t r, float* out) { std::copy_n(w.data() + r * kK, kK, out); }, arena);
+    const auto multiply = [&](int64_t m) {
+      std::vector<float> out(m * kN, 0.3f);
+      GemmArgs args{.x = x.data(), .x_stride = kK, .m = m, .out = out.data(), .out_stride = kN, .accumulate = true};
+      if (dtype == DType::kBF16) args.x = x16.data();
+      args.bias = bias.data();
+      gemm->Run(*packed, args);
+      return out;
+    };
+    const std::vector<float> all = multiply(kMost);
+    for (int64_t m = dtype == DType::kBF16 ? 1 : 3; m < kMost; ++m) {
+      EXPECT_EQ(multiply(m), std::vector<float>(all.begin(), all.begin() + m * kN)) << DTypeName(dtype) << " " << m;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Threads, GemmTest, testing::Values(1, 2, 3));
 
 // On every machine, whichever product it takes for its own.

@@ -22,6 +22,7 @@
 namespace runahead {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -51,6 +52,7 @@ class SharedWeightsTest : public ::testing::Test {
     if (child == 0) {
       const auto weights = *Open(identity);
       std::memset(weights->Find("a", 100)->memory.data(), 7, 100);
+      std::memset(weights->Find("large", kLarge)->memory.data(), 8, kLarge);
       const bool done = weights->Complete("weights").ok();
       if (done) raise(SIGKILL);
       _exit(1);
@@ -230,23 +232,97 @@ TEST_F(SharedWeightsTest, AnotherIdentityIsAnotherFile) {
   EXPECT_NE(one->path(), other->path());
 }
 
-TEST_F(SharedWeightsTest, DamageIsSeenAndPackedAnew) {
-  struct Damage {
-    const char* what;
-    size_t at;
-  };
-  for (const Damage& damage : {Damage{"magic", 3}, {"version", 8}, {"identity", 40}, {"directory", 4096}}) {
-    SCOPED_TRACE(damage.what);
-    const std::string path = Leave("ours");
-    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(static_cast<std::streamoff>(damage.at));
-    file.put('\x55');
-    file.close();
-    EXPECT_TRUE((*Open())->packs());
+// The blocks lie from 512 KiB on, each from a page's begin.
+constexpr size_t kBlockA = 512 << 10, kBlockLarge = kBlockA + 4096;
+
+struct Flip {
+  const char* what;
+  size_t at;
+  const char* said;
+};
+constexpr Flip kFlips[] = {
+    {"magic", 3, "header"},
+    {"version", 8, "header"},
+    {"hash of the directory", 16, "header"},
+    {"identity", 40, "header"},
+    {"contents", 24 + 512 + 3, "header"},
+    {"hash of the header", 24 + 512 + 64, "header"},
+    {"name of a block", 4096, "directory"},
+    {"sum of a block", 4096 + 112 + 16, "directory"},
+    {"first byte of a block", kBlockA, "a is not as it was packed"},
+    {"last byte of a block", kBlockA + 99, "a is not as it was packed"},
+    {"a byte inside of a block", kBlockLarge + (4 << 20) + 77, "large is not as it was packed"},
+    {"last byte of the file", kBlockLarge + kLarge - 1, "large is not as it was packed"},
+};
+
+void FlipByte(const std::string& path, size_t at) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(at));
+  const int byte = file.get();
+  file.seekp(static_cast<std::streamoff>(at));
+  file.put(static_cast<char>(byte ^ 1));
+  ASSERT_TRUE(file.good());
+}
+
+TEST_F(SharedWeightsTest, AFlippedByteIsSeenAndPackedAnewWhereNobodyElseUsesTheFile) {
+  for (const Flip& flip : kFlips) {
+    SCOPED_TRACE(flip.what);
+    FlipByte(Leave("ours"), flip.at);
+    const auto weights = *Open();
+    EXPECT_TRUE(weights->packs());
+    EXPECT_THAT(weights->damage(), HasSubstr(flip.said));
   }
-  const std::string path = Leave("ours");
-  std::filesystem::resize_file(path, (512 << 10) + 50);
-  EXPECT_TRUE((*Open())->packs()) << "truncated";
+  std::filesystem::resize_file(Leave("ours"), kBlockA + 50);
+  const auto weights = *Open();
+  EXPECT_TRUE(weights->packs());
+  EXPECT_THAT(weights->damage(), HasSubstr("ends before a does"));
+}
+
+TEST_F(SharedWeightsTest, AFlippedByteIsRefusedByNameWhereOthersUseTheFile) {
+  for (const Flip& flip : kFlips) {
+    SCOPED_TRACE(flip.what);
+    const std::string path = Leave("ours");
+    const auto user = *Open();
+    ASSERT_FALSE(user->packs());
+    EXPECT_THAT(user->damage(), IsEmpty());
+    FlipByte(path, flip.at);
+    const absl::Status refused = Open().status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr(path), HasSubstr(flip.said), HasSubstr("are told")));
+    FlipByte(path, flip.at);
+    EXPECT_TRUE(Open().ok());
+  }
+}
+
+// Was: only the log of who found it said so, and the others computed on.
+TEST_F(SharedWeightsTest, WhoUsesADamagedBlockHearsOfItFromTheNextThatOpensTheFile) {
+  for (const Flip& flip : kFlips) {
+    SCOPED_TRACE(flip.what);
+    const std::string path = Leave("ours");
+    const auto user = *Open();
+    FlipByte(path, flip.at);
+    EXPECT_TRUE(user->CheckMark().ok()) << "nobody has found it";
+    EXPECT_FALSE(Open().ok());
+    const absl::Status damaged = user->CheckMark();
+    // Damage beside the blocks harms nobody who has them.
+    const bool in_block = flip.at >= kBlockA;
+    EXPECT_EQ(damaged.code(), in_block ? absl::StatusCode::kDataLoss : absl::StatusCode::kOk);
+    if (in_block) {
+      EXPECT_THAT(std::string(damaged.message()), AllOf(HasSubstr(path), HasSubstr(flip.said)));
+    }
+    FlipByte(path, flip.at);
+    EXPECT_TRUE(user->CheckMark().ok());
+    EXPECT_TRUE(Open().ok());
+  }
+}
+
+TEST_F(SharedWeightsTest, WhoPackedHearsOfItToo) {
+  const auto packer = *Open();
+  std::memset(packer->Find("a", 100)->memory.data(), 7, 100);
+  ASSERT_TRUE(packer->Complete("weights").ok());
+  FlipByte(packer->path(), kBlockA);
+  EXPECT_FALSE(Open().ok());
+  EXPECT_EQ(packer->CheckMark().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(SharedWeightsTest, AFileThatOthersMayOpenIsRefused) {

@@ -45,6 +45,15 @@ TEST(CudaDevice, RefusesAGpuThatIsTooOldAndSaysWhichIsNot) {
   cuda_emulation::SetCapability(90);
 }
 
+TEST(CudaDevice, NamesHeadsThatItAttendsOverSlowly) {
+  const auto device = *NewCudaDevice({.compute_dtype = DType::kBF16});
+  for (const int64_t head_dim : {64, 128, 256}) EXPECT_EQ(device->SlowHeads(head_dim), "") << head_dim;
+  for (const int64_t head_dim : {80, 96, 32}) {
+    EXPECT_NE(device->SlowHeads(head_dim).find(std::to_string(head_dim)), std::string::npos) << head_dim;
+  }
+  EXPECT_NE((*NewCudaDevice({.compute_dtype = DType::kF32}))->SlowHeads(64), "") << "tensor cores take 16 bits";
+}
+
 TEST(CudaDevice, WeightsCountAgainstTheBudgetAndPassThroughBoundedMemory) {
   const RandomWeights weights(WeightType::kQ8_0, 40000, 512, 1);  // 22 MB stored, 41 MB in bf16
   auto small = *NewCudaDevice({.compute_dtype = DType::kBF16, .memory_budget = 40 << 20});

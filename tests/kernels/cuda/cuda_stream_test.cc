@@ -52,6 +52,20 @@ TEST_F(CudaStreamTest, LetsGoOfBuffersAlsoWhereNobodyRecords) {
   while (CountLiveObjects().device_allocations > before + 300) std::this_thread::yield();
 }
 
+// A step of KVPR makes tables for all its chunks while copies of megabytes are on their way.
+TEST_F(CudaStreamTest, ArraysOfCallsThatFollowEachOtherComeByOneKernelAndNoCopy) {
+  const int64_t copies = cuda_emulation::Copies(), kernels = KernelLaunches();
+  std::vector<std::shared_ptr<const KvTable>> tables;
+  for (int i = 0; i < 9; ++i) tables.push_back(*device_->MakeKvTable(*stream_, KvLayout::OnePage(1, 300 + i)));
+  EXPECT_EQ(KernelLaunches(), kernels) << "not before something reads them";
+  const Tensor x = MakeTensor(Gpu(8 * 4), DType::kF32, 1, 8),
+               angles = MakeTensor(Gpu(512 * 8 * 4), DType::kF32, 512, 8);
+  ASSERT_TRUE(device_->Rope(*stream_, x, 8, {.table = angles}, *tables.back(), 0).ok());
+  ASSERT_TRUE(device_->Record(*stream_).Wait().ok());
+  EXPECT_EQ(KernelLaunches(), kernels + 2);
+  EXPECT_EQ(cuda_emulation::Copies(), copies);
+}
+
 TEST_F(CudaStreamTest, WhatACallHoldsIsFreedOutsideTheCall) {
   // The emulation aborts where CUDA is called from within a call, as freeing GPU memory there would.
   auto held = std::make_shared<BufferRef>(Gpu(256));

@@ -15,6 +15,7 @@ namespace {
 struct Sequence {
   int64_t length;
   uint32_t seed = 1;
+  int64_t queries = 1;
 };
 
 // A launch over sequences, whose queries and results have gaps between rows.
@@ -23,17 +24,27 @@ struct Batch {
         int64_t partial_offset = 0)
       : shape(of),
         sequences(all),
-        q(of.dtype, static_cast<int64_t>(all.size()), of.cols(), 16),
-        out(of.dtype, static_cast<int64_t>(all.size()), of.cols(), 8),
-        kv(of.dtype, of.kv_cols(), ShuffledPages(page_tokens, SequencesOf(all)),
+        q(of.dtype, RowsOf(all), of.cols(), 16),
+        out(of.dtype, RowsOf(all), of.cols(), 8),
+        kv(of.dtype, of.kv_cols(), ShuffledPages(page_tokens, SequencesOf(all), /*by_pieces=*/true),
            [&](size_t s, int64_t p, int64_t c) { return RandomValue(all[s].seed + 1000, p, c); }),
         partials(DType::kF32, kv.piece_count(), of.heads * (of.head_dim + 1), partial_gap, partial_offset),
-        workspace(FlashPiecesWorkspaceBytes(Args(), kv.piece_count(), partials.matrix())) {
-    q.Upload([&](int64_t row, int64_t col) { return Query(all[row].seed, all[row].length - 1, col); });
+        workspace(FlashPiecesWorkspaceBytes(Args(), kv.work(), partials.matrix())) {
+    for (size_t s = 0; s < all.size(); ++s) {
+      for (int64_t i = 0; i < all[s].queries; ++i) rows.push_back({s, all[s].length - all[s].queries + i});
+    }
+    q.Upload([&](int64_t row, int64_t col) { return Query(all[rows[row].sequence].seed, rows[row].position, col); });
+  }
+  static int64_t RowsOf(const std::vector<Sequence>& all) {
+    int64_t rows = 0;
+    for (const Sequence& one : all) rows += one.queries;
+    return rows;
   }
   static std::vector<KvSequence> SequencesOf(const std::vector<Sequence>& all) {
     std::vector<KvSequence> sequences;
-    for (const Sequence& one : all) sequences.push_back({.length = one.length, .end = one.length});
+    for (const Sequence& one : all) {
+      sequences.push_back({.queries = one.queries, .length = one.length, .end = one.length});
+    }
     return sequences;
   }
 
@@ -46,27 +57,32 @@ struct Batch {
                   .scale = shape.scale(),
                   .window = window});
   }
-  cudaError_t Launch(const AttentionArgs& args, const AttentionPiece* pieces, const PieceRange* ranges,
+  cudaError_t Launch(const AttentionArgs& args, const AttentionWork& work, const PieceRange* ranges,
                      cudaStream_t stream = nullptr) {
-    const cudaError_t error =
-        LaunchFlashPieces(args, pieces, kv.piece_count(), partials.matrix(), workspace.data(), stream);
+    const cudaError_t error = LaunchFlashPieces(args, work, partials.matrix(), workspace.data(), stream);
     return error != cudaSuccess ? error
                                 : LaunchMergePieces(partials.matrix(), ranges, shape.heads, out.matrix(), stream);
   }
   void Run(int64_t window = 0) {
-    EXPECT_EQ(Launch(Args(window), kv.pieces(), kv.ranges()), cudaSuccess);
+    EXPECT_EQ(Launch(Args(window), kv.work(), kv.ranges()), cudaSuccess);
     out.Download();
     partials.Download();
   }
   void ExpectReference(int64_t window = 0) const {
-    for (size_t s = 0; s < sequences.size() && !testing::Test::HasFatalFailure(); ++s) {
-      const auto& [length, seed] = sequences[s];
-      FlashReference(shape, seed, length, window).Expect(length - 1, out, static_cast<int64_t>(s));
+    for (size_t row = 0; row < rows.size() && !testing::Test::HasFatalFailure(); ++row) {
+      const Sequence& of = sequences[rows[row].sequence];
+      FlashReference(shape, of.seed, of.length, window).Expect(rows[row].position, out, static_cast<int64_t>(row));
     }
   }
 
+  struct Row {
+    size_t sequence;
+    int64_t position;
+  };
+
   const FlashShape shape;
   const std::vector<Sequence> sequences;
+  std::vector<Row> rows;  // of q and out
   GpuMatrix q, out;
   GpuPagedKv kv;
   GpuMatrix partials;
@@ -171,6 +187,30 @@ TEST_F(FlashDecodeTest, BitwiseTheSameAloneAndInAnyBatch) {
   }
 }
 
+// The queries of a sequence in the tiles of one block, or by themselves where the window begins inside a piece; with as
+// many heads to a KV head as fill a tile and more.
+TEST_F(FlashDecodeTest, QueriesOfASequenceAreBitwiseThoseOfOneEach) {
+  for (const FlashShape& shape : {FlashShape{4, 4, 64, DType::kBF16}, FlashShape{6, 2, 128, DType::kF16},
+                                  FlashShape{20, 1, 64, DType::kBF16}, FlashShape{5, 1, 256, DType::kBF16}}) {
+    for (const int64_t window : {0, 300}) {
+      SCOPED_TRACE(testing::Message() << Name(shape) << ", window " << window);
+      Batch together(shape, {{40, 2}, {520, 9, 12}, {258, 4, 5}, {3, 5, 3}}, 16);
+      ASSERT_GT(together.kv.plan().most_shared, 1);
+      together.Run(window);
+      together.ExpectReference(window);
+      if (HasFatalFailure()) return;
+      for (size_t row = 0; row < together.rows.size(); ++row) {
+        const Sequence& of = together.sequences[together.rows[row].sequence];
+        Batch alone(shape, {{together.rows[row].position + 1, of.seed}}, 256);
+        alone.Run(window);
+        for (int64_t c = 0; c < shape.cols(); ++c) {
+          ASSERT_EQ(together.out.bits(static_cast<int64_t>(row), c), alone.out.bits(0, c)) << row << ", " << c;
+        }
+      }
+    }
+  }
+}
+
 // A recorded launch reads the arrays when it runs: sequences may have grown since, as long as the pieces have room.
 TEST_F(FlashDecodeTest, ARecordedLaunchServesSequencesThatGrow) {
   const FlashShape shape = {4, 2, 64, DType::kF16};
@@ -180,6 +220,8 @@ TEST_F(FlashDecodeTest, ARecordedLaunchServesSequencesThatGrow) {
   ASSERT_NE(before.kv.plan().pages.size(), after.kv.plan().pages.size());
   const GpuArray<PieceRange> ranges(before.kv.plan().ranges);
   const GpuArray<AttentionPiece> pieces(before.kv.plan().pieces);
+  const GpuArray<PieceRun> runs(before.kv.plan().work);
+  ASSERT_EQ(before.kv.plan().work.size(), after.kv.plan().work.size());
   const GpuArray<int64_t> pages(std::vector<int64_t>(64, 0));
   AttentionArgs args = after.Args();
   args.pages = pages.data();
@@ -188,7 +230,8 @@ TEST_F(FlashDecodeTest, ARecordedLaunchServesSequencesThatGrow) {
   ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
   cudaGraph_t graph;
   ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-  EXPECT_EQ(after.Launch(args, pieces.data(), ranges.data(), stream), cudaSuccess);
+  EXPECT_EQ(after.Launch(args, {pieces.data(), runs.data(), after.kv.work().count}, ranges.data(), stream),
+            cudaSuccess);
   ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
   cudaGraphExec_t recorded;
   ASSERT_EQ(cudaGraphInstantiate(&recorded, graph, 0), cudaSuccess);
@@ -198,6 +241,7 @@ TEST_F(FlashDecodeTest, ARecordedLaunchServesSequencesThatGrow) {
   };
   write(ranges.data(), after.kv.plan().ranges);
   write(pieces.data(), after.kv.plan().pieces);
+  write(runs.data(), after.kv.plan().work);
   write(pages.data(), after.kv.plan().pages);
   ASSERT_EQ(cudaDeviceSynchronize(),
             cudaSuccess);  // the copies may be under way, and the graph's stream waits for none
@@ -212,10 +256,12 @@ TEST_F(FlashDecodeTest, ARecordedLaunchServesSequencesThatGrow) {
 
 TEST_F(FlashDecodeTest, RefusesWhatItDoesNotTake) {
   Batch batch({}, {{300}}, 256);
-  const auto launch = [&](const auto& change, int64_t pieces = 2) {
+  const auto launch = [&](const auto& change, int64_t count = 2) {
     AttentionArgs args = batch.Args();
+    AttentionWork work = batch.kv.work();
+    work.count = count;
     change(args);
-    return LaunchFlashPieces(args, batch.kv.pieces(), pieces, batch.partials.matrix(), nullptr, nullptr);
+    return LaunchFlashPieces(args, work, batch.partials.matrix(), nullptr, nullptr);
   };
   EXPECT_EQ(launch([](AttentionArgs& args) { args.kv_dtype = DType::kF16; }), cudaErrorInvalidValue);
   EXPECT_EQ(launch([](AttentionArgs& args) { args.soft_cap = 2; }), cudaErrorInvalidValue);

@@ -16,8 +16,8 @@
 namespace runahead {
 
 // Gives each sequence that has positions pages of its own, shuffled, with pages of nobody between them.
-inline KvLayout ShuffledPages(int64_t page_tokens, std::vector<KvSequence> sequences) {
-  KvLayout layout{page_tokens, {}, std::move(sequences)};
+inline KvLayout ShuffledPages(int64_t page_tokens, std::vector<KvSequence> sequences, bool by_pieces = false) {
+  KvLayout layout{page_tokens, {}, std::move(sequences), by_pieces};
   for (KvSequence& sequence : layout.sequences) {
     sequence.first_page = static_cast<int64_t>(layout.pages.size());
     layout.pages.resize(layout.pages.size() + (sequence.end - sequence.begin + page_tokens - 1) / page_tokens);
@@ -35,11 +35,12 @@ class GpuPagedKv {
 
   GpuPagedKv(DType dtype, int64_t cols, KvLayout layout, const Value& value, int64_t offset = 0)
       : layout_(std::move(layout)),
-        plan_(PlanKv(layout_)),
+        plan_(PlanKv(layout_, /*repeats=*/true)),
         layer_(dtype, LayerRows(layout_), cols, 0, offset),
         items_(plan_.items),
         ranges_(plan_.ranges),
         pieces_(plan_.pieces),
+        runs_(plan_.work),
         pages_(plan_.pages) {
     for (size_t s = 0; s < layout_.sequences.size(); ++s) {
       const KvSequence& sequence = layout_.sequences[s];
@@ -61,7 +62,9 @@ class GpuPagedKv {
   }
   const AttentionItem* items() const { return items_.data(); }
   const PieceRange* ranges() const { return ranges_.data(); }
-  const AttentionPiece* pieces() const { return pieces_.data(); }
+  AttentionWork work() const {
+    return {pieces_.data(), runs_.data(), static_cast<int64_t>(plan_.work.size()), plan_.most_shared};
+  }
   int64_t piece_count() const { return static_cast<int64_t>(plan_.pieces.size()); }
 
  private:
@@ -76,6 +79,7 @@ class GpuPagedKv {
   GpuArray<AttentionItem> items_;
   GpuArray<PieceRange> ranges_;
   GpuArray<AttentionPiece> pieces_;
+  GpuArray<PieceRun> runs_;
   GpuArray<int64_t> pages_;
 };
 

@@ -35,6 +35,12 @@ int64_t RowOf(const KvPlan& plan, int64_t first_page, int64_t position) {
   return plan.pages.at(first_page + position / plan.page_tokens) * plan.page_tokens + position % plan.page_tokens;
 }
 
+std::vector<int32_t> FirstsOf(const KvPlan& plan) {
+  std::vector<int32_t> firsts;
+  for (const PieceRun& run : plan.work) firsts.push_back(run.first);
+  return firsts;
+}
+
 // That the pieces of a sequence are what the layout has of it, position by position, each in its place among those of
 // the whole sequence, and that no page holds what none of them has.
 void ExpectPlanOf(const KvLayout& layout) {
@@ -61,6 +67,16 @@ void ExpectPlanOf(const KvLayout& layout) {
     }
   }
   EXPECT_EQ(page_uses, std::vector<int>(plan.pages.size(), 1));
+  std::vector<int32_t> with_tokens;
+  for (size_t i = 0; i < plan.pieces.size(); ++i) {
+    if (plan.pieces[i].tokens > 0) with_tokens.push_back(static_cast<int32_t>(i));
+  }
+  EXPECT_EQ(FirstsOf(plan), with_tokens) << "a launch attends over what is there, and nothing else";
+  EXPECT_EQ(plan.most_shared, 1);
+  const KvPlan again = PlanKv(layout, /*repeats=*/true);
+  ASSERT_EQ(static_cast<int64_t>(again.work.size()), FlashDecodePieceRoom(static_cast<int64_t>(with_tokens.size())));
+  with_tokens.resize(again.work.size(), -1);
+  EXPECT_EQ(FirstsOf(again), with_tokens);
   ASSERT_EQ(static_cast<int64_t>(plan.pieces.size()), FlashDecodePieceRoom(piece));
   for (; piece < static_cast<int32_t>(plan.pieces.size()); ++piece) EXPECT_EQ(plan.pieces[piece].tokens, 0);
 }
@@ -118,6 +134,56 @@ TEST(KvPlan, PromptsHaveNoPieces) {
     EXPECT_EQ(plan.items[i].query_row, rows[i]);
     EXPECT_EQ(plan.items[i].length, lengths[i]);
     EXPECT_EQ(RowOf(plan, plan.items[i].first_page, 1), pages[i] * 16 + 1);
+  }
+}
+
+TEST(KvPlan, APromptsRowHasNoPiecesThoughItStandsAlone) {
+  KvLayout layout = KvLayout::OnePage(1, 300);
+  layout.of_prompts = true;
+  const KvPlan plan = PlanKv(layout);
+  EXPECT_TRUE(plan.ranges.empty());
+  EXPECT_TRUE(plan.pieces.empty());
+  ASSERT_EQ(plan.items.size(), 1u);
+  EXPECT_EQ(plan.most_queries, 1);
+}
+
+// Each query has the pieces that it would have alone; those over the same rows of KV are in one run.
+TEST(KvPlan, QueriesOfASequenceShareRunsOfPieces) {
+  for (const auto& [queries, length] : {std::pair<int64_t, int64_t>{16, 264}, {3, 3}, {5, 1'024}, {16, 16'390}}) {
+    SCOPED_TRACE(testing::Message() << queries << " of " << length);
+    KvLayout layout = Layout(256, {300, length, 77});
+    layout.sequences[1].queries = queries;
+    layout.by_pieces = true;
+    const KvPlan plan = PlanKv(layout);
+    ASSERT_EQ(static_cast<int64_t>(plan.ranges.size()), queries + 2);
+    std::vector<int> uses(plan.pieces.size());
+    std::map<std::pair<int32_t, int32_t>, int> runs;  // by first page and tokens
+    for (const PieceRun& run : plan.work) {
+      const AttentionPiece& first = plan.pieces.at(run.first);
+      ++runs[{first.first_page, first.tokens}];
+      for (int32_t i = 0; i < run.count; ++i) {
+        const AttentionPiece& piece = plan.pieces.at(run.first + i * run.step);
+        ++uses[run.first + i * run.step];
+        EXPECT_EQ(piece.first_page, first.first_page);
+        EXPECT_EQ(piece.tokens, first.tokens);
+        EXPECT_EQ(piece.left, first.left + i);
+        EXPECT_EQ(piece.query_row, first.query_row + i);
+      }
+    }
+    for (size_t p = 0; p < uses.size(); ++p) EXPECT_EQ(uses[p], plan.pieces[p].tokens > 0) << p;
+    // Where a query has a piece more than the one before it, numbers no more rise by equal steps.
+    for (const auto& [rows, times] : runs) EXPECT_LE(times, 2);
+    EXPECT_EQ(plan.most_shared > 1, length > 256);
+    for (int64_t i = 0; i < queries; ++i) {
+      const int64_t own = length - queries + 1 + i;
+      const KvPlan alone = PlanKv(Layout(256, {own}));
+      const PieceRange range = plan.ranges[1 + i];
+      ASSERT_EQ(range.count, alone.ranges[0].count);
+      for (int32_t p = 0; p < range.count; ++p) {
+        EXPECT_EQ(plan.pieces[range.first + p].tokens, alone.pieces[p].tokens);
+        EXPECT_EQ(plan.pieces[range.first + p].left, alone.pieces[p].left);
+      }
+    }
   }
 }
 

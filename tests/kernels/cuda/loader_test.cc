@@ -26,6 +26,21 @@ TEST(OpenCudaPlugin, TakesOneOfThisBuild) {
   EXPECT_EQ((*plugin)->abi, kCudaPluginAbi);
 }
 
+// Kernels that are loaded at their first launch wait for all streams.
+TEST(OpenCudaPlugin, HasAllKernelsLoadedAtStartUnlessTheUserSaysOtherwise) {
+  constexpr char kName[] = "CUDA_MODULE_LOADING";
+  unsetenv(kName);
+  ASSERT_TRUE(OpenCudaPlugin(Library("plugin_same")).ok());
+  EXPECT_STREQ(getenv(kName), "EAGER");
+  unsetenv(kName);
+  ProbeGpu().IgnoreError();
+  EXPECT_STREQ(getenv(kName), "EAGER");
+  setenv(kName, "LAZY", /*replace=*/1);
+  ASSERT_TRUE(OpenCudaPlugin(Library("plugin_same")).ok());
+  ProbeGpu().IgnoreError();
+  EXPECT_STREQ(getenv(kName), "LAZY");
+}
+
 TEST(OpenCudaPlugin, RefusesOneOfAnotherBuildOrBorder) {
   for (const char* const name : {"plugin_other_build", "plugin_other_abi"}) {
     const absl::Status status = OpenCudaPlugin(Library(name)).status();

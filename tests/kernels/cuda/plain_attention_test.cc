@@ -72,11 +72,11 @@ class Problem {
               cudaSuccess);
     out_->Download();
   }
-  // Sequences with one query each, by pieces.
+  // By pieces.
   void RunPieces() {
-    const GpuPagedKv kv = Kv();
+    const GpuPagedKv kv = Kv(/*by_pieces=*/true);
     GpuMatrix partials(DType::kF32, kv.piece_count(), shape_.heads * (shape_.head_dim + 1), 3);
-    ASSERT_EQ(LaunchPlainPieces(Args(kv), kv.pieces(), kv.piece_count(), partials.matrix(), nullptr), cudaSuccess);
+    ASSERT_EQ(LaunchPlainPieces(Args(kv), kv.work(), partials.matrix(), nullptr), cudaSuccess);
     ASSERT_EQ(LaunchMergePieces(partials.matrix(), kv.ranges(), shape_.heads, out_->matrix(), nullptr), cudaSuccess);
     out_->Download();
     partials.Download();
@@ -113,14 +113,14 @@ class Problem {
   }
 
   // As it is now.
-  GpuPagedKv Kv() const {
+  GpuPagedKv Kv(bool by_pieces = false) const {
     std::vector<KvSequence> sequences;
     for (const Sequence& one : sequences_) {
       sequences.push_back({.queries = one.queries, .length = one.length, .end = one.length});
     }
     const int64_t cols = 2 * shape_.kv_heads * shape_.head_dim;
     return GpuPagedKv(
-        shape_.kv_dtype, cols, ShuffledPages(page_tokens_, std::move(sequences)),
+        shape_.kv_dtype, cols, ShuffledPages(page_tokens_, std::move(sequences), by_pieces),
         [&](size_t s, int64_t position, int64_t col) { return kv_[s][position * cols + col]; }, offset_);
   }
   AttentionArgs Args(const GpuPagedKv& kv) {
@@ -276,6 +276,22 @@ TEST_F(PlainAttentionTest, PiecesUnderWindowsAndSoftCaps) {
       problem.RunPieces();
       problem.ExpectReference();
       if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_F(PlainAttentionTest, PiecesOfQueriesOfASequenceAreBitwiseThoseOfOneEach) {
+  for (const int64_t window : {0, 1, 260}) {
+    Shape shape = {6, 2, 48, DType::kF32, DType::kF16, DType::kF32, 0.1f};
+    shape.window = window;
+    Problem together(shape, {{1, 40, 2}, {7, 518, 9}, {3, 3, 4}});
+    together.RunPieces();
+    together.ExpectReference();
+    if (HasFatalFailure()) return;
+    for (int64_t i = 0; i < 7; ++i) {
+      Problem alone(shape, {{1, 512 + i, 9}}, {0, 0}, 256);
+      alone.RunPieces();
+      for (int64_t c = 0; c < alone.cols(); ++c) ASSERT_EQ(together.out_bits(1, i, c), alone.out_bits(0, 0, c)) << i;
     }
   }
 }

@@ -246,7 +246,7 @@ TEST_F(EmbedTest, NothingIsLaunchedForZeroRows) {
   EXPECT_EQ(LaunchTopK(empty.matrix(), 1, empty.matrix(), empty.matrix(), empty.matrix(), nullptr), cudaSuccess);
   EXPECT_EQ(LaunchDequantize(WeightType::kQ4_0, nullptr, empty.matrix(), nullptr), cudaSuccess);
   EXPECT_EQ(LaunchPlainAttention({}, nullptr, 0, 0, empty.matrix(), nullptr), cudaSuccess);
-  EXPECT_EQ(LaunchPlainPieces({}, nullptr, 0, empty.matrix(), nullptr), cudaSuccess);
+  EXPECT_EQ(LaunchPlainPieces({}, {}, empty.matrix(), nullptr), cudaSuccess);
   EXPECT_EQ(LaunchMergePieces(empty.matrix(), nullptr, 2, empty.matrix(), nullptr), cudaSuccess);
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }

@@ -53,7 +53,7 @@ struct Choice {
   absl::StatusCode code = absl::StatusCode::kOk;
   size_t first = 0;
   std::vector<int64_t> parts = {};
-  bool interleaved = false;
+  bool overtakes = false;
 };
 
 double CostOf(double ttft, absl::Span<const WorkerView> segment, size_t workers, const QueueLoad& queue) {
@@ -90,8 +90,9 @@ std::optional<Choice> ByTimes(const ChainRequest& request, const PartitionTable&
       for (const WorkerView& worker : segment) wait |= worker.place_s > 0;
       const absl::StatusCode code = wait ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kOk;
       offer({code, first, parts}, CostOf(ttft, segment, line.size(), queue));
-      if (width > 1 || !line[first].interleave.Fits(request.tokens)) continue;
-      const double own = line[first].layer_s + ttft;
+      const bool between = line[first].interleave.Fits(request.expected_s);
+      if (width > 1 || (!between && !line[first].overtake.Fits(request.expected_s))) continue;
+      const double own = (between ? line[first].layer_s : line[first].place_s) + ttft;
       offer({absl::StatusCode::kOk, first, {request.tokens}, true},
             own + queue.arrivals_per_s * own / 2 * ttft / static_cast<double>(line.size()) +
                 line[first].unfinished_jobs * ttft);
@@ -102,12 +103,15 @@ std::optional<Choice> ByTimes(const ChainRequest& request, const PartitionTable&
 
 Choice Plainly(const ChainRequest& request, const PartitionTable& table, absl::Span<const WorkerView> line,
                const QueueLoad& queue) {
-  const std::optional<ChainPlan> between = PlanInterleaved(request, line);
-  const Choice interleaved = between ? Choice{absl::StatusCode::kOk, between->first, between->parts, true} : Choice{};
+  const std::optional<ChainPlan> before = PlanOvertaking(request, line), with = PlanTogether(request, line);
+  const Choice overtaking = before ? Choice{absl::StatusCode::kOk, before->first, before->parts, true} : Choice{};
+  const Choice together = with ? Choice{absl::StatusCode::kOk, with->first, with->parts} : Choice{};
+  const bool between = before && line[before->first].interleave.Fits(request.expected_s);
   const int asked = Asked(request);
   if (asked == 0 && request.schedule == Schedule::kKvr && !table.times().empty()) {
     if (const std::optional<Choice> timed = ByTimes(request, table, line, queue)) {
-      return timed->code != absl::StatusCode::kOk && between ? interleaved : *timed;
+      if (timed->code == absl::StatusCode::kOk || (!before && !with)) return *timed;
+      return before ? overtaking : together;
     }
   }
   const int64_t most =
@@ -126,7 +130,8 @@ Choice Plainly(const ChainRequest& request, const PartitionTable& table, absl::S
     }
     if (best) return {absl::StatusCode::kOk, *best, parts};
   }
-  if (between) return interleaved;
+  if (before) return overtaking;
+  if (with) return together;
   if (mildest == Way::kBusy) return {absl::StatusCode::kResourceExhausted};
   return {mildest == Way::kMemory ? absl::StatusCode::kOutOfRange : absl::StatusCode::kUnavailable};
 }
@@ -147,8 +152,12 @@ class RandomCase {
       // Sums of such are exact in whatever order they are added up.
       worker.backlog_s = worker.unfinished_jobs * Below(4) / 8.0;
       worker.place_s = worker.unfinished_jobs >= kMaxUnfinishedJobs ? worker.backlog_s / 2 : 0;
+      if (worker.unfinished_jobs >= kMaxUnfinishedJobs) worker.room = Below(200);
       worker.layer_s = Below(3) / 64.0;
-      if (worker.unfinished_jobs > 0 && OneOf(budgets, 4)) worker.interleave = InterleaveBudget(Below(8000));
+      if (worker.unfinished_jobs > 0 && OneOf(budgets, 4)) worker.interleave = Allowance::Of(Below(8000));
+      if (worker.unfinished_jobs > 1 && OneOf(budgets, 4)) {
+        worker.overtake = Allowance::Left(worker.interleave.left_s() + Below(1000));
+      }
       worker.linked_to_next = !OneOf(broken, 5);
     }
     return line;
@@ -176,6 +185,7 @@ class RandomCase {
   ChainRequest Request(size_t line) {
     ChainRequest request;
     request.tokens = Below(4) == 0 ? 1 + Below(40) : 1 + Below(4096);
+    request.expected_s = static_cast<double>(request.tokens);
     constexpr Schedule kSchedules[] = {Schedule::kKvr, Schedule::kKvr, Schedule::kKvrEven, Schedule::kSingle,
                                        Schedule::kTsp};
     request.schedule = kSchedules[Below(5)];
@@ -197,7 +207,7 @@ class RandomCase {
 
 TEST(PlanChainRandom, ChoosesAsThePlainSearchDoes) {
   std::map<absl::StatusCode, int> seen;
-  int chains = 0, interleaved = 0;
+  int chains = 0, overtaking = 0;
   for (uint32_t seed = 0; seed < 30'000; ++seed) {
     RandomCase random(seed);
     const std::vector<WorkerView> line = random.Line();
@@ -211,13 +221,13 @@ TEST(PlanChainRandom, ChoosesAsThePlainSearchDoes) {
     if (!plan.ok()) continue;
     ASSERT_EQ(plan->first, wanted.first) << seed;
     ASSERT_EQ(plan->parts, wanted.parts) << seed;
-    ASSERT_EQ(plan->interleaved, wanted.interleaved) << seed;
+    ASSERT_EQ(plan->overtakes, wanted.overtakes) << seed;
     chains += plan->parts.size() > 1;
-    interleaved += plan->interleaved;
+    overtaking += plan->overtakes;
   }
   // Whether the cases are worth looking at.
   EXPECT_GT(chains, 1000);
-  EXPECT_GT(interleaved, 500);
+  EXPECT_GT(overtaking, 500);
   for (const absl::StatusCode code :
        {absl::StatusCode::kResourceExhausted, absl::StatusCode::kUnavailable, absl::StatusCode::kOutOfRange}) {
     EXPECT_GT(seen[code], 1000) << absl::StatusCodeToString(code);

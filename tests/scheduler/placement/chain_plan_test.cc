@@ -19,7 +19,7 @@ std::vector<WorkerView> Line(const std::string& text) {
 }
 
 ChainRequest Prompt(int64_t tokens) {
-  return {.tokens = tokens, .parts = {}};
+  return {.tokens = tokens, .parts = {}, .expected_s = static_cast<double>(tokens)};
 }
 
 TEST(PlanChain, GivesShortPromptsToOneWorkerAndLongOnesToMany) {
@@ -121,23 +121,23 @@ TEST(PlanChain, TimesWaitForThePlaceThatIsWorthIt) {
 
 TEST(PlanChain, AShortPromptGoesBetweenLayersRatherThanBehindALongOne) {
   std::vector<WorkerView> line = Line("12");
-  line[0].interleave = line[1].interleave = InterleaveBudget(4000);
+  line[0].interleave = line[1].interleave = Allowance::Of(4000);
   // 200 tokens would have a chain of two, if it had a place; 1,000 are the whole budget.
   for (const int64_t tokens : {200, 1000}) {
     const ChainPlan plan = PlanChain(Prompt(tokens), PartitionTable(), line).value();
-    EXPECT_TRUE(plan.interleaved);
+    EXPECT_TRUE(plan.overtakes);
     EXPECT_THAT(plan.parts, ElementsAre(tokens));
     EXPECT_EQ(plan.first, 0u);
     EXPECT_EQ(plan.source, std::nullopt);
   }
-  EXPECT_FALSE(PlanChain(Prompt(1001), PartitionTable(), line)->interleaved);
+  EXPECT_FALSE(PlanChain(Prompt(1001), PartitionTable(), line)->overtakes);
   // With all places taken too; but not for one that asks for more workers, nor without memory for it.
   line = Line("22");
-  line[1].interleave = InterleaveBudget(4000);
+  line[1].interleave = Allowance::Of(4000);
   EXPECT_EQ(PlanChain(Prompt(200), PartitionTable(), line)->first, 1u);
   EXPECT_TRUE(absl::IsResourceExhausted(PlanChain(Prompt(1001), PartitionTable(), line).status()));
   for (const Schedule schedule : {Schedule::kKvr, Schedule::kTsp}) {
-    const ChainRequest wide = {.tokens = 200, .schedule = schedule, .width = 2, .parts = {}};
+    const ChainRequest wide = {.tokens = 200, .schedule = schedule, .width = 2, .parts = {}, .expected_s = 200};
     EXPECT_TRUE(absl::IsResourceExhausted(PlanChain(wide, PartitionTable(), line).status()));
   }
   line[1].max_prefix_tokens = 199;
@@ -145,22 +145,73 @@ TEST(PlanChain, AShortPromptGoesBetweenLayersRatherThanBehindALongOne) {
   EXPECT_FALSE(PlanChain(Prompt(200), PartitionTable(), line).ok());
   // An idle worker is better than any.
   line = Line("10");
-  line[0].interleave = InterleaveBudget(4000);
+  line[0].interleave = Allowance::Of(4000);
   EXPECT_EQ(PlanChain(Prompt(200), PartitionTable(), line)->first, 1u);
-  EXPECT_FALSE(PlanChain(Prompt(200), PartitionTable(), line)->interleaved);
+  EXPECT_FALSE(PlanChain(Prompt(200), PartitionTable(), line)->overtakes);
+}
+
+TEST(PlanChain, WhereItIsNotBorneBetweenLayersAPromptGoesBeforeWhatStandsBehind) {
+  std::vector<WorkerView> line = Line("22");
+  line[0].interleave = Allowance::Of(400);
+  line[0].overtake = Allowance::Of(4000);
+  const ChainPlan behind = PlanChain(Prompt(1000), PartitionTable(), line).value();
+  EXPECT_TRUE(behind.overtakes);
+  EXPECT_EQ(behind.first, 0u);
+  line[1].interleave = line[1].overtake = Allowance::Of(4000);
+  line[1].unfinished_jobs = 3;
+  EXPECT_EQ(PlanOvertaking(Prompt(1000), line)->first, 1u) << "rather now";
+  EXPECT_TRUE(absl::IsResourceExhausted(PlanChain(Prompt(1001), PartitionTable(), line).status()));
+  // A free place is as good: nothing is overtaken that need not be.
+  line = Line("21");
+  line[0].overtake = Allowance::Of(4000);
+  EXPECT_EQ(PlanChain(Prompt(1000), PartitionTable(), line)->first, 1u);
+  EXPECT_FALSE(PlanChain(Prompt(1000), PartitionTable(), line)->overtakes);
+}
+
+TEST(PlanChain, WhatIsNotKnownOvertakesNobody) {
+  std::vector<WorkerView> line = Line("2");
+  line[0].interleave = line[0].overtake = Allowance::Of(4000);
+  ChainRequest unknown = Prompt(10);
+  unknown.expected_s = 0;
+  EXPECT_FALSE(PlanOvertaking(unknown, line).has_value());
+}
+
+TEST(PlanChain, AShortPromptThatWouldWaitGoesWithOthersThatDo) {
+  std::vector<WorkerView> line = Line("222");
+  line[0].room = 9;
+  for (int worker : {1, 2}) line[worker].room = 100;
+  line[1].backlog_s = 2;
+  line[2].backlog_s = 1;
+  for (const PartitionTable& table : {PartitionTable(), Timed()}) {
+    const ChainPlan plan = PlanChain(Prompt(100), table, line).value();
+    EXPECT_EQ(plan.first, 2u);
+    EXPECT_THAT(plan.parts, ElementsAre(100));
+    EXPECT_FALSE(plan.overtakes);
+    EXPECT_TRUE(absl::IsResourceExhausted(PlanChain(Prompt(101), table, line).status()));
+  }
+  const ChainRequest wide = {.tokens = 100, .width = 2, .parts = {}};
+  EXPECT_TRUE(absl::IsResourceExhausted(PlanChain(wide, PartitionTable(), line).status()));
+  line[2].max_prefix_tokens = 99;
+  EXPECT_EQ(PlanChain(Prompt(100), PartitionTable(), line)->first, 1u);
+  // A place of its own is better, and so is one between layers.
+  line[0].unfinished_jobs = 1;
+  EXPECT_EQ(PlanChain(Prompt(100), PartitionTable(), line)->first, 0u);
+  line[0].unfinished_jobs = 2;
+  line[0].interleave = Allowance::Of(400);
+  EXPECT_TRUE(PlanChain(Prompt(100), PartitionTable(), line)->overtakes);
 }
 
 TEST(PlanChain, TimesSayWhetherBetweenLayersIsBetter) {
   std::vector<WorkerView> line = Line("11");
   for (WorkerView& worker : line) {
-    worker.interleave = InterleaveBudget(8000);
+    worker.interleave = Allowance::Of(8000);
     worker.backlog_s = 8;
     worker.layer_s = 0.25;
   }
-  EXPECT_TRUE(PlanChain(Prompt(1000), Timed(), line)->interleaved);
+  EXPECT_TRUE(PlanChain(Prompt(1000), Timed(), line)->overtakes);
   line[1].backlog_s = 0.5;  // about to end
   const ChainPlan behind = PlanChain(Prompt(1000), Timed(), line).value();
-  EXPECT_FALSE(behind.interleaved);
+  EXPECT_FALSE(behind.overtakes);
   EXPECT_EQ(behind.first, 1u);
 }
 

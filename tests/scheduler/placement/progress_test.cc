@@ -53,6 +53,18 @@ TEST(Progress, WhoGoesOnAfterALongStopIsNeverFoundToHang) {
   }
 }
 
+// Eight processes that come first had the cores.
+TEST(Progress, TimeInWhichItsThreadsWaitedForCoresDoesNotCount) {
+  ProgressJudge judge;
+  ProgressView starved = Computing(absl::Minutes(5), absl::Milliseconds(20));
+  starved.waited = starved.since - absl::Seconds(5);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(judge.Judge(starved, kAsked + absl::Seconds(i)), Liveness::kFine);
+  // What counts is the rest: one that hangs beside busy threads is known a little later.
+  starved.since += absl::Seconds(1);
+  EXPECT_EQ(judge.Judge(starved, kAsked + absl::Seconds(10)), Liveness::kSuspected);
+  EXPECT_EQ(judge.Judge(starved, kAsked + absl::Seconds(11)), Liveness::kHung);
+}
+
 TEST(Progress, WhoWaitsIsFineHoweverLong) {
   ProgressJudge judge;
   for (int i = 0; i < 100; ++i) {

@@ -4,35 +4,27 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/testing/mha_costs.h"
 
 namespace runahead {
 namespace {
 
-// MHA; recomputing all K and V takes rho times as long as moving them.
-LaneCosts Costs(double rho) {
-  LaneCosts costs;
-  costs.link_bytes_per_s = 1e9;
-  costs.kv_bytes = 4000;
-  costs.x_bytes = 2000;
-  costs.recompute_s = rho * costs.kv_bytes / costs.link_bytes_per_s;
-  return costs;
-}
-
 // l is min(n, 2n / (2 rho + 1)).
 TEST(KvFrom, IsThreeQuartersOfWhatTheSolverRecomputesInWholeTiles) {
-  EXPECT_EQ(KvFrom(Costs(0.25), std::nullopt, 4096), 3072);
-  EXPECT_EQ(KvFrom(Costs(1.5), std::nullopt, 4096), 1536);
-  EXPECT_EQ(KvFrom(Costs(1.5), std::nullopt, 4000), 1472);
-  EXPECT_EQ(KvFrom(Costs(1000), std::nullopt, 4096), 0);
+  EXPECT_EQ(KvFrom(testing::MhaCosts(0.25), std::nullopt, 4096), 3072);
+  EXPECT_EQ(KvFrom(testing::MhaCosts(1.5), std::nullopt, 4096), 1536);
+  EXPECT_EQ(KvFrom(testing::MhaCosts(1.5), std::nullopt, 4000), 1472);
+  EXPECT_EQ(KvFrom(testing::MhaCosts(1000), std::nullopt, 4096), 0);
 }
 
 TEST(KvFrom, IsAtMostWhatIsRecomputedWhenCostsHaveMovedByAQuarter) {
   for (const double rho : {0.3, 0.5, 1.0, 2.0, 5.0}) {
     for (const int64_t prompt : {1024, 1500, 4096, 20'000}) {
-      const int64_t from = KvFrom(Costs(rho), std::nullopt, prompt);
+      const int64_t from = KvFrom(testing::MhaCosts(rho), std::nullopt, prompt);
       EXPECT_EQ(from % kSplitTile, 0);
       const LaneShape later{.length = prompt + 1, .x_stored = prompt};
-      EXPECT_GE(SolveLanes(SplitObjective::kStep, Costs(1.25 * rho), {&later, 1})->cuts[0].recomputed_end, from)
+      EXPECT_GE(SolveLanes(SplitObjective::kStep, testing::MhaCosts(1.25 * rho), {&later, 1})->cuts[0].recomputed_end,
+                from)
           << rho << ", " << prompt;
     }
   }
@@ -40,7 +32,7 @@ TEST(KvFrom, IsAtMostWhatIsRecomputedWhenCostsHaveMovedByAQuarter) {
 
 TEST(KvFrom, LeavesRoomForAHostLaneAndForCompany) {
   for (const double rho : {0.3, 1.0, 2.0}) {
-    LaneCosts costs = Costs(rho);
+    LaneCosts costs = testing::MhaCosts(rho);
     costs.project_s = 1e-3;
     costs.signal_s = 1e-4;
     costs.host_attend_s = 0.3 * costs.kv_bytes / costs.link_bytes_per_s;
@@ -57,12 +49,12 @@ TEST(KvFrom, LeavesRoomForAHostLaneAndForCompany) {
 }
 
 TEST(KvFrom, IsZeroForShortPrompts) {
-  EXPECT_EQ(KvFrom(Costs(0.25), std::nullopt, 1023), 0);
-  EXPECT_EQ(KvFrom(Costs(0.25), std::nullopt, 1024), 768);
+  EXPECT_EQ(KvFrom(testing::MhaCosts(0.25), std::nullopt, 1023), 0);
+  EXPECT_EQ(KvFrom(testing::MhaCosts(0.25), std::nullopt, 1024), 768);
 }
 
 TEST(KvFrom, IsZeroWhereXIsNoSmallerThanKvAsItIsStored) {
-  LaneCosts costs = Costs(0.25);
+  LaneCosts costs = testing::MhaCosts(0.25);
   for (const double kv_bytes : {2000, 1100, 500}) {
     costs.kv_bytes = kv_bytes;
     EXPECT_EQ(KvFrom(costs, std::nullopt, 4096), 0);
@@ -71,11 +63,11 @@ TEST(KvFrom, IsZeroWhereXIsNoSmallerThanKvAsItIsStored) {
 }
 
 TEST(KvFrom, IsAtMostAFixedSplitInWholeTiles) {
-  EXPECT_EQ(KvFrom(Costs(1000), 128, 4096), 128);
-  EXPECT_EQ(KvFrom(Costs(1000), 191, 4096), 128);
-  EXPECT_EQ(KvFrom(Costs(1), 100'000, 700), 640);
-  EXPECT_EQ(KvFrom(Costs(1), 0, 4096), 0);
-  EXPECT_EQ(KvFrom(Costs(1), 63, 4096), 0);
+  EXPECT_EQ(KvFrom(testing::MhaCosts(1000), 128, 4096), 128);
+  EXPECT_EQ(KvFrom(testing::MhaCosts(1000), 191, 4096), 128);
+  EXPECT_EQ(KvFrom(testing::MhaCosts(1), 100'000, 700), 640);
+  EXPECT_EQ(KvFrom(testing::MhaCosts(1), 0, 4096), 0);
+  EXPECT_EQ(KvFrom(testing::MhaCosts(1), 63, 4096), 0);
 }
 
 }  // namespace

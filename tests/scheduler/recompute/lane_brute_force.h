@@ -63,7 +63,8 @@ void ForEachCut(const LaneShape& shape, SplitObjective objective, const LaneCost
     bool tiles = false;  // whether any multiple of the tile is allowed, whatever the host lane has
     for (int64_t l = forced; l <= most; ++l) tiles = tiles || l % tile == 0;
     for (int64_t l = forced; l <= std::min(most, host_begin); ++l) {
-      if (tiles ? l % tile != 0 : l != forced) continue;
+      const bool ends = l == std::min(most, host_begin);  // a part of a tile, where X or the lanes end
+      if (!ends && (tiles ? l % tile != 0 : l != forced)) continue;
       BruteSums more = sums;
       const int64_t whole_x = shape.x_resident / tile * tile;
       more.x_rows += static_cast<double>(l <= shape.x_resident ? 0 : l - whole_x);

@@ -87,5 +87,13 @@ TEST(LaneCosts, RefusesWhatCannotBeAndNamesIt) {
   refused([](LaneCosts& c) { c.host_bytes_per_s = 0; }, "host_bytes_per_s: 0");
 }
 
+TEST(LaneCosts, TheLargestTimeBoundsALayer) {
+  EXPECT_EQ(LaneBoundName(BoundOf({.link_s = 3, .device_s = 2})), "link");
+  EXPECT_EQ(LaneBoundName(BoundOf({.link_s = 2, .device_s = 3, .host_s = 1})), "device");
+  EXPECT_EQ(LaneBoundName(BoundOf({.link_s = 2, .device_s = 3, .host_s = 4})), "host");
+  EXPECT_EQ(LaneBoundName(BoundOf({.link_s = 2, .host_s = 3, .shared_s = 4})), "host_memory");
+  EXPECT_EQ(BoundOf({.link_s = 2, .device_s = 2}), LaneBound::kLink) << "of equal ones the first";
+}
+
 }  // namespace
 }  // namespace runahead

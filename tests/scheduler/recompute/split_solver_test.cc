@@ -54,6 +54,14 @@ TEST(SplitSolver, RhoIsThePapersFormula) {
   EXPECT_NEAR(BestSplit(SplitObjective::kColumn, costs, 100000), 100000 / (1 + rho), 1);
 }
 
+// KVPR's figure 12: an A100 over PCIe 4, h = 4,096; l grows with the sequence from a prompt of 256 to 288 tokens.
+TEST(SplitSolver, GivesTheSplitsOfThePapersFigure) {
+  LaneCosts costs = PaperCosts(0);
+  costs.recompute_s = 4 * kHidden * kHidden / 312e12;
+  EXPECT_EQ(BestSplit(SplitObjective::kColumn, costs, 257), 181);
+  EXPECT_EQ(BestSplit(SplitObjective::kColumn, costs, 288), 203);
+}
+
 TEST(SplitSolver, PrefetchedXGivesTwiceTheLengthOverTwoRhoPlusOne) {
   for (const double rho : {0.25, 0.5, 1.0, 2.0, 7.0}) {
     const double length = 100000;
@@ -186,22 +194,70 @@ TEST(SplitSolver, RoundsToTheBetterTile) {
   }
 }
 
+// 13B's shape at 4,000 positions over a slow link: 62 tiles and a half.
+TEST(SplitSolver, RecomputesThePartOfATileAtTheEndWhereTheEvaluatedTimeFalls) {
+  constexpr double kWide = 5120;
+  LaneCosts costs;
+  costs.link_bytes_per_s = kLink;
+  costs.kv_bytes = 2 * kWide * 2;
+  costs.x_bytes = kWide * 2;
+  costs.recompute_s = 4 * kWide * kWide / 700e12;
+  for (const SplitObjective objective :
+       {SplitObjective::kRow, SplitObjective::kColumn, SplitObjective::kPipelined, SplitObjective::kStep}) {
+    LaneCosts fast = costs;
+    if (objective == SplitObjective::kRow || objective == SplitObjective::kColumn) fast.recompute_s = 0;
+    const LanePlan plan = *SolveLanes(objective, fast, EqualShapes(3, 4000));
+    EXPECT_EQ(plan.rows.recomputed, 3 * 4000) << SplitObjectiveName(objective);
+    EXPECT_EQ(plan.rows.computed, 3 * 4032);
+  }
+  // In the mean of a batch where the device has time for the ends of some sequences only.
+  const int64_t computed = 3 * 3968 + 2 * 64;
+  costs.recompute_s = (costs.x_bytes * (3 * 3968 + 2 * 32) + costs.kv_bytes * 32) / costs.link_bytes_per_s / computed;
+  const LanePlan plan = *SolveLanes(SplitObjective::kStep, costs, EqualShapes(3, 4000));
+  EXPECT_EQ(plan.rows.recomputed, 4000 + 4000 + 3968);
+  EXPECT_EQ(plan.rows.computed, computed);
+}
+
+TEST(SplitSolver, RoundsTheEndUpOnlyWhereItPays) {
+  // Recomputing a whole tile for one row more takes longer than copying the row.
+  const LanePlan plan = *SolveLanes(SplitObjective::kStep, PaperCosts(0.5), EqualShapes(1, 4033));
+  EXPECT_EQ(plan.cuts[0].recomputed_end, 4032);
+}
+
 TEST(SplitSolver, StaysBetweenTheSmallestSplitAndWhatXIsStoredFor) {
   LaneCosts costs = PaperCosts(0.01);
   std::vector<LaneShape> shapes = {{.length = 4000, .x_stored = 1000},
                                    {.length = 4000, .x_stored = 4000, .l_min = 100},
                                    {.length = 4000, .x_stored = 100, .l_min = 100}};
   const LanePlan fast = *SolveLanes(SplitObjective::kStep, costs, shapes);
-  EXPECT_EQ(fast.cuts[0].recomputed_end, 960);
-  EXPECT_EQ(fast.cuts[1].recomputed_end, 3968);
+  EXPECT_EQ(fast.cuts[0].recomputed_end, 1000);
+  EXPECT_EQ(fast.cuts[1].recomputed_end, 4000);
   EXPECT_EQ(fast.cuts[2].recomputed_end, 100);  // no tile between: KV before it is nowhere
-  EXPECT_EQ(fast.rows.computed - fast.rows.recomputed, 28);
+  EXPECT_EQ(fast.rows.computed - fast.rows.recomputed, 24 + 32 + 28);
   costs.recompute_s *= 1e6;
   const LanePlan slow = *SolveLanes(SplitObjective::kStep, costs, shapes);
   EXPECT_EQ(slow.cuts[0].recomputed_end, 0);
   EXPECT_EQ(slow.cuts[1].recomputed_end, 128);  // the tile that l_min needs
   EXPECT_EQ(slow.cuts[2].recomputed_end, 100);
   EXPECT_EQ(SmallestSplit(SplitObjective::kStep, PaperCosts(0.01), shapes)->cuts, slow.cuts);
+}
+
+// The paper's bound beside ours: l <= s, the prompt's length, where l <= s' may recompute what was generated too.
+TEST(SplitSolver, StaysWithinThePromptWhereThatIsTheBound) {
+  for (const SplitObjective objective :
+       {SplitObjective::kRow, SplitObjective::kColumn, SplitObjective::kPipelined, SplitObjective::kStep}) {
+    std::vector<LaneShape> shapes = EqualShapes(2, 512);
+    EXPECT_EQ(SolveLanes(objective, PaperCosts(0), shapes)->cuts[0].recomputed_end, 512);
+    shapes[0].x_stored = 300;  // ends within a tile
+    const LanePlan plan = *SolveLanes(objective, PaperCosts(0), shapes);
+    EXPECT_EQ(plan.cuts[0].recomputed_end, 300) << SplitObjectiveName(objective);
+    EXPECT_EQ(plan.cuts[1].recomputed_end, 512);
+  }
+  // Where the best l lies within the prompt the bound changes nothing: figure 12 of the paper.
+  LaneShape shape{.length = 288, .x_stored = 256};
+  LaneCosts costs = PaperCosts(0);
+  costs.recompute_s = 4 * kHidden * kHidden / 312e12;
+  EXPECT_EQ(SolveLanes(SplitObjective::kColumn, costs, {&shape, 1}, 1)->cuts[0].recomputed_end, 203);
 }
 
 TEST(SplitSolver, WhatIsResidentNeedsNoX) {

@@ -124,7 +124,7 @@ TEST(TierPlan, EqualsAllWindowsAndPrefixesTried) {
           bytes += 2 * (2 * static_cast<double>(kv) + costs.x_bytes * static_cast<double>(x));
         }
         if (bytes > static_cast<double>(budget.bytes)) continue;
-        const auto tiered = WithTiers(shapes, window, prefix);
+        const auto tiered = WithTiers(shapes, window, prefix, budget.block_tokens);
         best = std::min(best, SolveLanes(SplitObjective::kStep, costs, tiered, 2)->times.layer_s);
       }
     }
@@ -164,6 +164,15 @@ TEST(TierPlan, RefusesABudgetBelowItsStaging) {
   refused(changed([](TierBudget& b) { b.kv_bytes = 0; }), "kv_bytes: 0");
   refused(changed([](TierBudget& b) { b.x_bytes = NAN; }), "x_bytes: nan");
   refused(changed([](TierBudget& b) { b.staging_bytes = -1; }), "staging_bytes: -1");
+}
+
+// As the runtime holds it: a block of X that is not whole is not resident.
+TEST(TierPlan, XIsResidentInWholeBlocks) {
+  const std::vector<LaneShape> shapes = {{.length = 1024, .x_stored = 900}, {.length = 1024, .x_stored = 200}};
+  const std::vector<LaneShape> tiered = WithTiers(shapes, 0, 1024, 256);
+  EXPECT_EQ(tiered[0].x_resident, 768);
+  EXPECT_EQ(tiered[1].x_resident, 0);
+  EXPECT_EQ(WithTiers(shapes, 512, 1024, 256)[0].x_resident, 512) << "the window begins there";
 }
 
 }  // namespace

@@ -21,6 +21,11 @@ TEST(Address, RefusesTheRest) {
   }
 }
 
+TEST(Address, WhatIsNoneIsShownInOneLine) {
+  EXPECT_EQ(ParseHostPort("a\x1b\n").status().message(),
+            "'a\\x1b\\n' is not an address; write host:port, such as 127.0.0.1:9000 or [::1]:9000");
+}
+
 TEST(Address, LoopbackIsWhatOnlyThisHostReaches) {
   for (const char* host : {"127.0.0.1", "127.1.2.3", "::1", "localhost"}) EXPECT_TRUE(IsLoopback(host)) << host;
   for (const char* host :

@@ -24,6 +24,47 @@ TEST(RealClock, WaitUntilReturnsAtTheMoment) {
   RealClock().WaitUntil(mu, changed, absl::InfinitePast());  // does not wait at all
 }
 
+// Says when it rang.
+class Bell final : public Alarm {
+ public:
+  void Await() {
+    MutexLock lock(mu_);
+    while (!rang_) changed_.Wait(mu_);
+  }
+  bool rang() {
+    MutexLock lock(mu_);
+    return rang_;
+  }
+
+ private:
+  void Ring() override {
+    MutexLock lock(mu_);
+    rang_ = true;
+    changed_.NotifyAll();
+  }
+
+  Mutex mu_;
+  CondVar changed_;
+  bool rang_ RUNAHEAD_GUARDED_BY(mu_) = false;
+};
+
+TEST(RealClock, AlarmsRingInTheirOrderUnlessTheyAreUnset) {
+  Bell unset, first, second, never, past;
+  const absl::Time now = RealClock().Now();
+  RealClock().Set(second, now + absl::Milliseconds(20));
+  RealClock().Set(unset, now + absl::Milliseconds(15));
+  RealClock().Set(first, now + absl::Milliseconds(10));
+  RealClock().Set(never, absl::InfiniteFuture());
+  RealClock().Set(past, absl::InfinitePast());
+  RealClock().Unset(unset);
+  past.Await();
+  second.Await();
+  EXPECT_GE(RealClock().Now(), now + absl::Milliseconds(20));
+  EXPECT_TRUE(first.rang());
+  EXPECT_FALSE(unset.rang() || never.rang());
+  for (Bell* bell : {&first, &second, &never, &past}) RealClock().Unset(*bell);
+}
+
 TEST(FakeClock, WakesAWaiterOnlyWhenItsMomentCame) {
   testing::FakeClock clock;
   Mutex mu;

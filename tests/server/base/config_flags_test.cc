@@ -49,6 +49,7 @@ Outcome Parse(std::vector<const char*> args) {
   schema.Maps<ListedWorker>("workers", &o.workers, DeclareWorker, {}, "The workers");
   schema.Int("ready_fd", &o.ready_fd, {.min = -1}, "Where to say ready");
   schema.FlagOnly();
+  schema.Gone("old_way", "on", "there is one way: leave it out");
   args.insert(args.begin(), "runahead-test");
   ::testing::internal::CaptureStdout();
   ::testing::internal::CaptureStderr();
@@ -137,6 +138,15 @@ TEST(ConfigFlags, WrongUsageExitsTwoAndNamesTheFlag) {
     EXPECT_EQ(outcome.exit_code, 2) << c.part;
     EXPECT_THAT(outcome.err, HasSubstr(c.part));
   }
+}
+
+TEST(ConfigFlags, AFlagThatIsGoneMaySayWhatHappensAnyway) {
+  EXPECT_FALSE(Parse({"--model", "m", "--old-way", "on"}).exit_code.has_value());
+  const Outcome outcome = Parse({"--model", "m", "--old-way=off"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err,
+              HasSubstr("--old-way: 'off' is gone: there is one way: leave it out; allowed: on, or nothing"));
+  EXPECT_THAT(Parse({"--help"}).out, ::testing::Not(HasSubstr("old-way")));
 }
 
 TEST(ConfigFlags, AFlagDoesNotHideAnErrorInTheFile) {

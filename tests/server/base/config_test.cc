@@ -47,6 +47,7 @@ void Declare(ConfigSchema& schema, Options& o) {
   schema.Maps<ListedWorker>("workers", &o.workers, DeclareWorker, {.min_items = 1}, "Workers");
   schema.Int("ready_fd", &o.ready_fd, {.min = -1}, "Where to say ready");
   schema.FlagOnly();
+  schema.Gone("transport", "tcp", "everything goes over TCP: leave it out");
 }
 
 absl::Status Read(const std::string& text, Options& options) {
@@ -107,6 +108,11 @@ TEST(Config, EveryRefusalNamesPlaceKeyAndWhatIsAllowed) {
       {"max_queue:", "r.yaml:1: max_queue: has no value", "allowed: a whole number"},
       {"max_queue: 99999999999999999999", "r.yaml:1: max_queue: ", "not a whole number"},
       {"threads: 2147483648", "r.yaml:1: threads: 2147483648 is out of range", "from 1 to 2147483647"},
+      {"\"a\\e[31m\": 1", "r.yaml:1: a\\x1b[31m: unknown key", "allowed: max_queue"},
+      {"model: \"\\\x1b\"", "r.yaml:1: not valid YAML: unknown escape character: \\x1b", ""},
+      {"top_p: 1\v2", "r.yaml:1: top_p: '1\\x0b2' is not a finite number", "from 0 to 1"},
+      {"top_p: \v2", "r.yaml:1: top_p: \\x0b2 is out of range", "from 0 to 1"},
+      {"threads: \"\\e[31m\"", "r.yaml:1: threads: '\\x1b[31m' is a quoted string", "allowed: a whole number"},
       {"top_p: .nan", "r.yaml:1: top_p: '.nan' is not a finite number", "from 0 to 1"},
       {"top_p: nan", "r.yaml:1: top_p: 'nan' is not a finite number", "from 0 to 1"},
       {"top_p: 1.01", "r.yaml:1: top_p: 1.01 is out of range", "from 0 to 1"},
@@ -145,6 +151,17 @@ TEST(Config, EveryRefusalNamesPlaceKeyAndWhatIsAllowed) {
   for (const auto& c : cases) {
     EXPECT_THAT(Refusal(c.text), AllOf(StartsWith(c.start), HasSubstr(c.part))) << c.text;
   }
+}
+
+TEST(Config, AKeyThatIsGoneMaySayWhatHappensAnyway) {
+  Options o;
+  EXPECT_TRUE(Read("transport: tcp", o).ok());
+  EXPECT_TRUE(Read("transport: 'tcp'", o).ok());
+  EXPECT_EQ(Refusal("threads: 1\ntransport: ucx"),
+            "r.yaml:2: transport: 'ucx' is gone: everything goes over TCP: leave it out; allowed: tcp, or nothing");
+  EXPECT_THAT(Refusal("transport: [tcp]"), HasSubstr("transport: is a list"));
+  EXPECT_THAT(Refusal("transport: tcp\ntransport: tcp"), HasSubstr("given a second time"));
+  EXPECT_THAT(Refusal("zzz: 1"), ::testing::Not(HasSubstr("transport"))) << "nobody is pointed to it";
 }
 
 TEST(Config, ARefusedMapsItemShowsNoPlaceTwice) {

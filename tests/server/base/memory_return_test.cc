@@ -2,8 +2,11 @@
 
 #include <unistd.h>
 
+#include <cstdint>
 #include <fstream>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -39,6 +42,94 @@ TEST(MemoryReturn, GivesBackWhatWasFreedEachTime) {
     memory.Poll(now);
     EXPECT_LT(ResidentMiB(), before + 30);
   }
+}
+
+// Was: they stayed, for little had been freed.
+TEST(MemoryReturn, GivesBackPagesThatLittleHadKept) {
+  if (testing::kSanitized) GTEST_SKIP() << "the memory is not malloc's";
+  MemoryReturn memory;
+  absl::Time now = absl::UnixEpoch();
+  memory.Poll(now);
+  const int64_t before = ResidentMiB();
+  std::vector<std::string> small, large;
+  for (int i = 0; i < 10'000; ++i) {
+    small.emplace_back(100, 'x');
+    large.emplace_back(3900, 'x');
+  }
+  memory.Poll(now += absl::Seconds(10));
+  large = {};
+  memory.Poll(now += absl::Seconds(10));
+  EXPECT_GT(ResidentMiB(), before + 30) << "the test does not keep pages";
+  small.resize(1);
+  memory.Poll(now += absl::Seconds(10));
+  EXPECT_LT(ResidentMiB(), before + 10);
+}
+
+// What a process has, in bytes. A trim gives back what is free; others may free more before it ends.
+struct ProcessHeap {
+  int64_t used = 100 << 20, resident = 110 << 20, can_trim = 0;
+  std::function<void()> meanwhile = [] {};
+  MemoryReturn::Heap heap() {
+    return {[this] { return used; }, [this] { return resident; },
+            [this] {
+              resident -= std::exchange(can_trim, 0);
+              meanwhile();
+            }};
+  }
+  void Take(int64_t bytes) {
+    used += bytes;
+    resident += bytes;
+  }
+  void Free(int64_t bytes) {
+    used -= bytes;
+    can_trim += bytes;
+  }
+};
+
+// Was: 20 MiB of a worker stayed for good where cores were busy.
+TEST(MemoryReturn, GivesBackWhatWasFreedWhileItGaveBack) {
+  constexpr int64_t kMiB = 1 << 20;
+  ProcessHeap process;
+  MemoryReturn memory(process.heap());
+  absl::Time now = absl::UnixEpoch();
+  memory.Poll(now);
+  process.Take(25 * kMiB);
+  process.Free(5 * kMiB);
+  // As much as it gives back, each time.
+  process.meanwhile = [&process] { process.Free(5 * kMiB); };
+  for (int i = 0; i < 2; ++i) memory.Poll(now += absl::Seconds(10));
+  process.meanwhile = [&process] { process.Free(10 * kMiB); };
+  memory.Poll(now += absl::Seconds(10));
+  process.meanwhile = [] {};
+  EXPECT_EQ(process.resident, 120 * kMiB);
+  memory.Poll(now += absl::Seconds(10));
+  EXPECT_EQ(process.resident, 110 * kMiB);
+}
+
+// Was: what a flood left in the first seconds of a worker stayed as long as the flood's connection, for its KV memory
+// had been taken and not touched.
+TEST(MemoryReturn, GivesBackWhatMemoryThatWasNotTouchedHides) {
+  constexpr int64_t kMiB = 1 << 20;
+  ProcessHeap process;
+  MemoryReturn memory(process.heap());
+  process.used += 32 * kMiB;  // taken, not touched
+  process.Take(10 * kMiB);
+  process.Free(10 * kMiB);
+  absl::Time now = absl::UnixEpoch();
+  memory.Poll(now);
+  EXPECT_EQ(process.resident, 110 * kMiB);
+  for (int i = 0; i < 10; ++i) memory.Poll(now += absl::Seconds(10));
+  EXPECT_EQ(memory.returned(), 1);
+}
+
+// Stacks of new threads, and parts of pages.
+TEST(MemoryReturn, TriesAFewTimesAndNotForEverWhereIdleMemoryCannotBeGivenBack) {
+  ProcessHeap process;
+  MemoryReturn memory(process.heap());
+  absl::Time now = absl::UnixEpoch();
+  process.resident += 10 << 20;
+  for (int i = 0; i < 10; ++i) memory.Poll(now += absl::Seconds(10));
+  EXPECT_EQ(memory.returned(), 4);
 }
 
 TEST(MemoryReturn, DoesNothingWhereLittleWasFreed) {

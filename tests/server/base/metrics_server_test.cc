@@ -50,9 +50,13 @@ TEST(MetricsServer, RefusesATakenPortAndABadAddress) {
   EXPECT_EQ(MetricsServer::Start("localhost", registry).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// A connection that says nothing, or only the beginning of a request.
-int Connect(int port, const std::string& said) {
+// A connection of a host's that says nothing, or the beginning of a request, or all of it.
+int Connect(int port, const std::string& said, uint32_t host = INADDR_LOOPBACK) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in from = {};
+  from.sin_family = AF_INET;
+  from.sin_addr.s_addr = htonl(host);
+  EXPECT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&from), sizeof from), 0);
   sockaddr_in to = {};
   to.sin_family = AF_INET;
   to.sin_port = htons(static_cast<uint16_t>(port));
@@ -77,6 +81,48 @@ TEST(MetricsServer, IdleConnectionsKeepNoScrapeWaiting) {
   EXPECT_EQ(metrics->status, 200);
   EXPECT_EQ(client.Get("/healthz")->body, "ok\n");
   for (const int fd : idle) close(fd);
+}
+
+TEST(MetricsServer, ScrapesKeepNoProbeWaiting) {
+  MetricRegistry registry("none");
+  // Their text takes long to make: all of these ask while the first one waits.
+  for (int i = 0; i < 20'000; ++i) registry.AddCounter("x_total", "X", {{"i", absl::StrCat(i)}});
+  const ConnectionMetrics metrics(registry, "metrics");
+  const auto server = MetricsServer::Start("127.0.0.1:0", registry, {nullptr, &metrics});
+  ASSERT_TRUE(server.ok()) << server.status();
+  const int port = ParseHostPort((*server)->address())->port;
+  std::vector<int> scrapes;
+  for (int i = 0; i < 32; ++i) {
+    for (const uint32_t host : {INADDR_LOOPBACK, INADDR_LOOPBACK + 1}) {
+      scrapes.push_back(Connect(port, "GET /metrics HTTP/1.1\r\n\r\n", host));
+    }
+  }
+  httplib::Client client("127.0.0.1", port);
+  for (int i = 0; i < 3; ++i) {
+    const auto health = client.Get("/healthz");
+    ASSERT_TRUE(health) << httplib::to_string(health.error());
+    EXPECT_EQ(health->body, "ok\n");
+  }
+  EXPECT_GT(metrics.refused(ConnectionRefusal::kAddress).Value(), 0);
+  std::string told(12, ' ');
+  EXPECT_EQ(recv(scrapes.back(), told.data(), told.size(), MSG_WAITALL), 12);
+  EXPECT_EQ(told, "HTTP/1.1 503");
+  for (const int fd : scrapes) close(fd);
+}
+
+TEST(MetricsServer, SaysWhetherTheProcessServes) {
+  MetricRegistry registry("none");
+  absl::Status ready = absl::UnavailableError("not serving");
+  const auto server = MetricsServer::Start("127.0.0.1:0", registry, {.ready = [&ready] { return ready; }});
+  ASSERT_TRUE(server.ok()) << server.status();
+  httplib::Client client("127.0.0.1", ParseHostPort((*server)->address())->port);
+  const auto not_yet = client.Get("/readyz");
+  EXPECT_EQ(not_yet->status, 503);
+  EXPECT_EQ(not_yet->body, "not serving\n");
+  EXPECT_EQ(client.Get("/healthz")->status, 200) << "it lives";
+  ready = absl::OkStatus();
+  EXPECT_EQ(client.Get("/readyz")->body, "ok\n");
+  EXPECT_EQ(client.Head("/readyz")->status, 200);
 }
 
 TEST(MetricsServer, SaysWhatIsWrongWithTheProcess) {

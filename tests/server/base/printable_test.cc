@@ -45,5 +45,16 @@ TEST(FirstCharacters, AreWholeAndUnchanged) {
   EXPECT_EQ(FirstCharacters("", 1), "");
 }
 
+TEST(OneLine, EscapesWhatIsNoTextAndLeavesQuotes) {
+  const absl::Status status = OneLine(absl::NotFoundError("f.json: 'a\\b' \"c\" \xff\x1b[31m\n"));
+  EXPECT_EQ(status, absl::NotFoundError("f.json: 'a\\b' \"c\" \\xff\\x1b[31m\\n"));
+  EXPECT_TRUE(OneLine(absl::OkStatus()).ok());
+}
+
+TEST(OneLine, CutsWhatIsLong) {
+  const absl::Status status = OneLine(absl::UnknownError(std::string(kOneLineCharacters + 1, 'x')));
+  EXPECT_EQ(status.message(), std::string(kOneLineCharacters, 'x') + "...");
+}
+
 }  // namespace
 }  // namespace runahead

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "scheduler/placement/progress.h"
 #include "tests/testing/fake_clock.h"
 
@@ -9,6 +11,11 @@ namespace runahead {
 namespace {
 
 using testing::FakeClock;
+
+ProgressView ViewOf(const ProgressMeter& meter) {
+  const ProgressMeter::Reading reading = meter.Read();
+  return {reading.computing, reading.since, reading.usual, reading.first, reading.done};
+}
 
 class ProgressMeterTest : public ::testing::Test {
  protected:
@@ -81,13 +88,62 @@ TEST_F(ProgressMeterTest, ASlowLongPromptIsReckonedByTheShortOnesAndIsNotTakenTo
   EXPECT_GT(whole, absl::Hours(5));
   ProgressJudge judge;
   for (absl::Duration t; t < 3 * whole; t += whole / 50) {
-    const ProgressMeter::Reading reading = meter_.Read();
-    EXPECT_TRUE(reading.computing);
-    EXPECT_TRUE(reading.first);
-    const ProgressView view{reading.computing, reading.since, reading.usual, reading.first, reading.done};
-    ASSERT_EQ(judge.Judge(view, clock_.Now()), Liveness::kFine) << reading.since;
+    const ProgressView view = ViewOf(meter_);
+    EXPECT_TRUE(view.computing);
+    EXPECT_TRUE(view.first);
+    ASSERT_EQ(judge.Judge(view, clock_.Now()), Liveness::kFine) << view.since;
     clock_.Advance(whole / 50);
   }
+}
+
+// The first step of a prompt projects and attends to nothing: what the layers after it take is not reckoned by that.
+TEST_F(ProgressMeterTest, WhatIsNotWholeTellsNothingAndIsBoundedAsIfItWere) {
+  meter_.Expect(1000, absl::Milliseconds(100), /*compiles=*/false);
+  meter_.Begin(1'000'000, /*whole=*/false);
+  EXPECT_EQ(meter_.Read().usual, absl::Seconds(100));
+  clock_.Advance(absl::Seconds(1));
+  meter_.End();
+  EXPECT_EQ(meter_.Read().done, 1u);
+  meter_.Begin(1'000'000);
+  EXPECT_EQ(meter_.Read().usual, absl::Seconds(100));
+}
+
+// A worker that has done nothing yet: its start has measured a layer of 1,000 tokens.
+TEST_F(ProgressMeterTest, WhatTheStartMeasuredBoundsTheFirstUnitOfAnySize) {
+  for (const auto& [work, patience] : {std::pair(10.0, absl::Seconds(5)), std::pair(1000.0, absl::Seconds(5)),
+                                       std::pair(100'000.0, absl::Seconds(200))}) {
+    ProgressMeter meter(clock_);
+    meter.Expect(1000, absl::Milliseconds(200), /*compiles=*/false);
+    meter.Begin(work);
+    EXPECT_EQ(PatienceWith(ViewOf(meter)), patience) << work;
+    ProgressJudge judge;
+    clock_.Advance(patience);
+    EXPECT_EQ(judge.Judge(ViewOf(meter), clock_.Now()), Liveness::kFine);
+    clock_.Advance(absl::Milliseconds(500));
+    EXPECT_EQ(judge.Judge(ViewOf(meter), clock_.Now()), Liveness::kSuspected);
+    clock_.Advance(kSuspicion);
+    EXPECT_EQ(judge.Judge(ViewOf(meter), clock_.Now()), Liveness::kHung);
+    EXPECT_EQ(meter.Read().done, 0u) << "what the start measured is no unit of the thread's";
+  }
+}
+
+TEST_F(ProgressMeterTest, WhereKernelsAreCompiledTheFirstOfASizeHasAMinute) {
+  meter_.Expect(1000, absl::Milliseconds(200), /*compiles=*/true);
+  meter_.Begin(1000);
+  EXPECT_EQ(PatienceWith(ViewOf(meter_)), absl::Seconds(5)) << "the start has compiled these";
+  meter_.End();
+  meter_.Begin(10);
+  EXPECT_EQ(PatienceWith(ViewOf(meter_)), absl::Minutes(1));
+}
+
+TEST_F(ProgressMeterTest, OnlyTheVeryFirstUnitOfAMeterThatKnowsNothingMayTakeTenMinutes) {
+  meter_.Begin(1000);
+  EXPECT_EQ(PatienceWith(ViewOf(meter_)), absl::Minutes(10));
+  clock_.Advance(absl::Seconds(1));
+  meter_.End();
+  meter_.Begin(100'000);
+  EXPECT_EQ(PatienceWith(ViewOf(meter_)), absl::Seconds(1000));
+  meter_.End();
 }
 
 TEST_F(ProgressMeterTest, APatientMeterTakesEachUnitForTheFirst) {

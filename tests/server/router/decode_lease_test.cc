@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "gmock/gmock.h"
+#include "server/task/run_here.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/router_fixture.h"
 
@@ -31,8 +32,8 @@ class DecodeLeaseTest : public testing::RouterFixture {
   }
   // With a clock that only the test moves; the worker's connection has its own.
   absl::StatusOr<std::unique_ptr<DecodeLease>> Reserve() {
-    const Fleet::Ticket ticket(*fleet_);
-    return DecodeLease::Reserve({"r", 10, 20}, ticket, {}, *fleet_, *sequencer_, clock_, cancel_);
+    const FleetQueue::Ticket ticket(*queue_);
+    return RunHere(DecodeLease::Reserve({"r", 10, 20}, ticket, {}, *queue_, *fleet_, *sequencer_, clock_, cancel_));
   }
 
   // So often, in steps that are no pause.
@@ -101,6 +102,23 @@ TEST_F(DecodeLeaseTest, OthersGoOnWhereTheyDoNotTakeTheRoomOfOneThatWaits) {
   for (auto& worker : decode_) worker->AwaitLeases(0);
 }
 
+TEST_F(DecodeLeaseTest, HowLongLeasesAreHeldIsLearntOfThoseThatDecode) {
+  StartWithMemory(1, 3);
+  Reserve()->reset();
+  EXPECT_EQ(fleet_->lease_s(), 0) << "its prompt failed, say";
+  std::unique_ptr<DecodeLease> first = *Reserve();
+  first->Decodes();
+  clock_.Advance(absl::Seconds(10));
+  std::unique_ptr<DecodeLease> second = *Reserve();
+  second->GoesOnFor(*first);
+  first.reset();
+  EXPECT_EQ(fleet_->lease_s(), 0) << "its sequence goes on";
+  second->Decodes();
+  clock_.Advance(absl::Seconds(5));
+  second.reset();
+  EXPECT_EQ(fleet_->lease_s(), 15);
+}
+
 TEST_F(DecodeLeaseTest, ReserveWaitsThroughAPauseOfTheRouter) {
   StartWithMemory(1, 3);
   Answers(false);
@@ -139,7 +157,7 @@ TEST_F(DecodeLeaseTest, AnUnansweredRenewIsToBeAskedAgainUntilTheWorkerIsLost) {
   StartWithMemory(1, 3);
   const std::unique_ptr<DecodeLease> lease = *Reserve();
   Answers(false);
-  const auto renew = [&] { return lease->Renew(cancel_); };
+  const auto renew = [&] { return RunHere(lease->Renew(cancel_)); };
   auto unanswered = std::async(std::launch::async, renew);
   decode_[0]->AwaitUnanswered(1);
   Look(10);

@@ -75,12 +75,86 @@ TEST(EdgeStates, ADecodeWorkerOutOfReachIsSoForThatPrefillWorkerAlone) {
   EXPECT_TRUE(edges.Reaches(kA, kDecode));
 }
 
+const WorkerPath kEdge{WorkerPath::Kind::kEdge, kA, kB}, kHandoff{WorkerPath::Kind::kHandoff, kA, kDecode};
+
+TEST(EdgeStates, APathThatAJobFailedOverIsNotUsedUntilItsPrefillEndsHaveAnswered) {
+  EdgeStates edges;
+  edges.Doubt(kEdge, kStart);
+  EXPECT_FALSE(edges.Usable(kA, kB));
+  EXPECT_FALSE(edges.Usable(kB, kA));
+  EXPECT_TRUE(edges.Reaches(kA, kDecode));
+  EXPECT_FALSE(edges.Answer(kA, edges.Question(kA)));
+  EXPECT_FALSE(edges.Answer(kA, edges.Question(kA))) << "once is enough, and not for both";
+  EXPECT_FALSE(edges.Usable(kA, kB));
+  EXPECT_TRUE(edges.Answer(kB, edges.Question(kB)));
+  EXPECT_TRUE(edges.Usable(kA, kB));
+
+  edges.Doubt(kHandoff, kStart);
+  EXPECT_FALSE(edges.Reaches(kA, kDecode));
+  EXPECT_TRUE(edges.Reaches(kB, kDecode));
+  EXPECT_EQ(edges.Question(kDecode), 0u) << "it does not know who reaches it";
+  EXPECT_TRUE(edges.Answer(kA, edges.Question(kA)));
+  EXPECT_TRUE(edges.Reaches(kA, kDecode));
+}
+
+TEST(EdgeStates, AnAnswerToAnEarlierQuestionSettlesNoLaterDoubt) {
+  EdgeStates edges;
+  edges.Doubt(kHandoff, kStart);
+  const uint64_t first = edges.Question(kA);
+  edges.Doubt(kHandoff, kStart);
+  EXPECT_GT(edges.Question(kA), first);
+  EXPECT_FALSE(edges.Answer(kA, 0)) << "a report that nobody asked for";
+  EXPECT_FALSE(edges.Answer(kA, first));
+  EXPECT_FALSE(edges.Reaches(kA, kDecode));
+  EXPECT_TRUE(edges.Answer(kA, edges.Question(kA)));
+  // One answer settles all that was asked before it.
+  edges.Doubt(kHandoff, kStart);
+  edges.Doubt({WorkerPath::Kind::kHandoff, kA, kB}, kStart);
+  EXPECT_TRUE(edges.Answer(kA, edges.Question(kA)));
+  EXPECT_TRUE(edges.Reaches(kA, kDecode) && edges.Reaches(kA, kB));
+}
+
+TEST(EdgeStates, WhatTheEndsSayCountsOnceTheDoubtIsOver) {
+  EdgeStates edges;
+  edges.Generation(kA, kB);
+  edges.Doubt(kEdge, kStart);
+  edges.Report(kA, State(kB, 1, v1::PATH_CONDITION_BROKEN), kStart);
+  edges.Answer(kA, edges.Question(kA));
+  edges.Answer(kB, edges.Question(kB));
+  EXPECT_FALSE(edges.Usable(kA, kB));
+}
+
+TEST(EdgeStates, NobodyIsAskedOfAPathThatIsKnownNotToWork) {
+  EdgeStates edges;
+  edges.Generation(kA, kB);
+  edges.Report(kA, State(kB, 1, v1::PATH_CONDITION_BROKEN), kStart);
+  edges.Report(kA, State(kDecode, 0, v1::PATH_CONDITION_BROKEN), kStart);
+  edges.Doubt(kEdge, kStart);
+  edges.Doubt(kHandoff, kStart);
+  EXPECT_EQ(edges.Question(kA), 0u);
+  EXPECT_FALSE(edges.EndDoubts(kStart + absl::Hours(1)));
+}
+
+TEST(EdgeStates, ADoubtThatIsNotAnsweredIsOverAfterATime) {
+  EdgeStates edges;
+  edges.Doubt(kEdge, kStart);
+  edges.Doubt(kHandoff, kStart + absl::Seconds(1));
+  EXPECT_FALSE(edges.EndDoubts(kStart + EdgeStates::kDoubtTimeout - absl::Milliseconds(1)));
+  EXPECT_TRUE(edges.EndDoubts(kStart + EdgeStates::kDoubtTimeout));
+  EXPECT_TRUE(edges.Usable(kA, kB));
+  EXPECT_FALSE(edges.Reaches(kA, kDecode));
+}
+
 TEST(EdgeStates, NothingIsLeftOfALifeThatIsOver) {
   EdgeStates edges;
   edges.Generation(kA, kB);
   edges.Report(kA, State(kB, 1, v1::PATH_CONDITION_BROKEN), kStart);
   edges.Report(kA, State(kDecode, 0, v1::PATH_CONDITION_BROKEN), kStart);
+  edges.Doubt(kEdge, kStart);
+  edges.Doubt(kHandoff, kStart);
   edges.Forget(kA);
+  EXPECT_EQ(edges.Question(kA), 0u);
+  edges.Doubt(kHandoff, kStart);  // the failure was known before the end
   EXPECT_TRUE(edges.Usable(kA, kB));
   EXPECT_TRUE(edges.Reaches(kA, kDecode));
   EXPECT_FALSE(edges.Renew(kStart + absl::Hours(1)));

@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/router/fleet.h"
+#include "server/router/fleet_queue.h"
+#include "server/task/run_here.h"
 #include "tests/testing/fake_clock.h"
 
 namespace runahead::testing {
@@ -14,9 +15,11 @@ namespace runahead::testing {
 class FleetTest : public ::testing::Test {
  protected:
   void Make(int queue_size) {
+    queue_.reset();
     fleet_ = std::make_unique<Fleet>(
-        std::vector<WorkerSpec>{{"prefill", "b:1"}, {"prefill", "a:1"}, {"decode", "a:2"}, {"both", "b:2"}}, queue_size,
-        metrics_, clock_);
+        std::vector<WorkerSpec>{{"prefill", "b:1"}, {"prefill", "a:1"}, {"decode", "a:2"}, {"both", "b:2"}}, metrics_,
+        clock_);
+    queue_ = std::make_unique<FleetQueue>(*fleet_, queue_size, metrics_, clock_);
   }
   std::shared_ptr<LiveWorker> Worker(int index, int64_t capacity = 1000) {
     auto worker = std::make_shared<LiveWorker>();
@@ -26,9 +29,11 @@ class FleetTest : public ::testing::Test {
     worker->capabilities.set_kv_capacity_tokens(capacity);
     return worker;
   }
-  absl::StatusOr<Placement> Acquire(const Fleet::Ticket& ticket, absl::Time deadline = absl::InfiniteFuture(),
-                                    std::optional<Fleet::AfterFull> after_full = std::nullopt) {
-    return fleet_->Acquire(ticket, {.tokens = 5, .parts = {}}, PartitionTable(), cancel_, deadline, after_full);
+  // For a prompt that is too long to share a place.
+  absl::StatusOr<Placement> Acquire(const FleetQueue::Ticket& ticket, absl::Time deadline = absl::InfiniteFuture(),
+                                    std::optional<FleetQueue::AfterFull> after_full = std::nullopt) {
+    const ChainRequest request{.tokens = 200, .width = 1, .parts = {}};
+    return RunHere(queue_->Acquire(ticket, request, PartitionTable(), cancel_, deadline, after_full));
   }
 
   MetricRegistry registry_{"none"};
@@ -36,6 +41,7 @@ class FleetTest : public ::testing::Test {
   FakeClock clock_;
   CancelToken cancel_;
   std::unique_ptr<Fleet> fleet_;
+  std::unique_ptr<FleetQueue> queue_;
 };
 
 }  // namespace runahead::testing

@@ -17,22 +17,22 @@ using FleetNewsTest = testing::FleetTest;
 TEST_F(FleetNewsTest, NewsOfWorkersIsTakenWhileAPlanIsMade) {
   std::promise<void> plans, go_on;
   std::atomic<int> planned = 0;
-  Fleet fleet({{"prefill", "a:1"}, {"prefill", "a:2"}, {"decode", "a:3"}}, 10, metrics_, clock_,
-              [&](const auto&... what) {
-                if (planned++ == 0) {
-                  plans.set_value();
-                  go_on.get_future().wait();
-                }
-                return PlanChain(what...);
-              });
+  Fleet fleet({{"prefill", "a:1"}, {"prefill", "a:2"}, {"decode", "a:3"}}, metrics_, clock_);
+  FleetQueue queue(fleet, 10, metrics_, clock_, [&](const auto&... what) {
+    if (planned++ == 0) {
+      plans.set_value();
+      go_on.get_future().wait();
+    }
+    return PlanChain(what...);
+  });
   const auto prefill = Worker(0), decode = Worker(2);
   fleet.SetReady(prefill);
   fleet.SetReady(decode);
   fleet.LeaseTaken(*decode, 10);
-  const Fleet::Ticket ticket(fleet);
+  const FleetQueue::Ticket ticket(queue);
   auto placed = std::async(std::launch::async, [&] {
-    return fleet.Acquire(ticket, {.tokens = 5, .parts = {}}, PartitionTable(), cancel_, absl::InfiniteFuture(),
-                         std::nullopt);
+    return RunHere(queue.Acquire(ticket, {.tokens = 5, .parts = {}}, PartitionTable(), cancel_, absl::InfiniteFuture(),
+                                 std::nullopt));
   });
   plans.get_future().wait();
   const std::pair<const char*, std::function<void()>> all_news[] = {
@@ -41,7 +41,7 @@ TEST_F(FleetNewsTest, NewsOfWorkersIsTakenWhileAPlanIsMade) {
       {"SetReady", [&] { fleet.SetReady(Worker(1)); }},
       {"SetNotReady", [&] { fleet.SetNotReady(1, WorkerState::kLost, "gone"); }},
       {"SetBroken", [&] { fleet.SetBroken({.edges = {0}, .handoffs = {}}); }},
-      {"LeaseReturned", [&] { fleet.LeaseReturned(*decode, 10); }},
+      {"LeaseReturned", [&] { fleet.LeaseReturned(*decode, 10, absl::Seconds(1)); }},
       {"cancel", [&] { cancel_.Cancel(absl::CancelledError("gone")); }}};
   std::vector<std::future<void>> taken;
   for (const auto& news : all_news) {
@@ -54,11 +54,35 @@ TEST_F(FleetNewsTest, NewsOfWorkersIsTakenWhileAPlanIsMade) {
   EXPECT_TRUE(placed.get().ok());
 }
 
+TEST_F(FleetNewsTest, NewsComeWhenTheChangeIsThereToBeSeen) {
+  Fleet fleet({{"prefill", "a:1"}}, metrics_, clock_);
+  std::vector<std::pair<FleetNews, int>> heard;  // and how many were ready then
+  fleet.OnNews([&](const FleetNews& news) { heard.emplace_back(news, fleet.ready_prefill()); });
+  fleet.SetDraining(0, true, "it is not there yet");
+  fleet.SetInterrupted(0, true);
+  EXPECT_TRUE(heard.empty()) << "nothing has changed";
+  fleet.SetReady(Worker(0));
+  ASSERT_EQ(heard.size(), 1u);
+  EXPECT_TRUE(heard[0].first.returned);
+  EXPECT_EQ(heard[0].second, 1);
+  fleet.SetInterrupted(0, true);
+  ASSERT_EQ(heard.size(), 2u);
+  EXPECT_TRUE(heard[1].first.places && !heard[1].first.returned);
+  EXPECT_EQ(heard[1].second, 0);
+  fleet.SetNotReady(0, WorkerState::kRefused, "another model");
+  ASSERT_EQ(heard.size(), 3u);
+  EXPECT_TRUE(heard[2].first.refused);
+  EXPECT_EQ(heard[2].first.left, 0);
+  fleet.OnNews(nullptr);
+  fleet.SetReady(Worker(0));
+  EXPECT_EQ(heard.size(), 3u);
+}
+
 // Counts how often somebody that waited went on to look whether its turn has come.
 class CountingClock final : public testing::FakeClock {
  public:
-  void WaitUntil(Mutex& mu, CondVar& changed, absl::Time until) override RUNAHEAD_REQUIRES(mu) {
-    FakeClock::WaitUntil(mu, changed, until);
+  void Unset(Alarm& alarm) override {
+    FakeClock::Unset(alarm);
     ++wakes_;
   }
   int wakes() const { return wakes_; }
@@ -70,22 +94,23 @@ class CountingClock final : public testing::FakeClock {
 TEST_F(FleetNewsTest, AChangeWakesOnlyThoseWhoseTurnItMayBe) {
   constexpr int kWaiting = 200;
   CountingClock clock;
-  Fleet fleet({{"prefill", "a:1"}}, kWaiting, metrics_, clock);
+  Fleet fleet({{"prefill", "a:1"}}, metrics_, clock);
+  FleetQueue queue(fleet, kWaiting, metrics_, clock);
   const auto worker = Worker(0);
   fleet.SetReady(worker);
-  const auto acquire = [&](const Fleet::Ticket& ticket, int64_t tokens, CancelToken& cancel) {
-    return fleet.Acquire(ticket, {.tokens = tokens, .parts = {}}, PartitionTable(), cancel, absl::InfiniteFuture(),
-                         std::nullopt);
+  const auto acquire = [&](const FleetQueue::Ticket& ticket, int64_t tokens, CancelToken& cancel) {
+    return RunHere(queue.Acquire(ticket, {.tokens = tokens, .parts = {}}, PartitionTable(), cancel,
+                                 absl::InfiniteFuture(), std::nullopt));
   };
-  const Fleet::Ticket computed(fleet), queued(fleet);
+  const FleetQueue::Ticket computed(queue), queued(queue);
   const uint64_t first = acquire(computed, 1000, cancel_)->number;
   ASSERT_TRUE(acquire(queued, 1000, cancel_).ok());
   // Every second one might go between layers, if there were room.
-  std::vector<std::unique_ptr<Fleet::Ticket>> tickets;
+  std::vector<std::unique_ptr<FleetQueue::Ticket>> tickets;
   std::vector<std::unique_ptr<CancelToken>> cancels;
   std::vector<std::future<absl::StatusOr<Placement>>> placed;
   for (int i = 0; i < kWaiting; ++i) {
-    tickets.push_back(std::make_unique<Fleet::Ticket>(fleet));
+    tickets.push_back(std::make_unique<FleetQueue::Ticket>(queue));
     cancels.push_back(std::make_unique<CancelToken>());
     placed.push_back(
         std::async(std::launch::async, [&, i] { return acquire(*tickets[i], i % 2 == 0 ? 1000 : 300, *cancels[i]); }));

@@ -5,7 +5,8 @@
 #include <thread>
 
 #include "gtest/gtest.h"
-#include "server/router/fleet.h"
+#include "server/router/fleet_queue.h"
+#include "server/task/run_here.h"
 
 namespace runahead {
 namespace {
@@ -32,8 +33,8 @@ class FleetRandomTest : public ::testing::Test {
   }
 
   // From a decode worker's point of view: whether it has so much.
-  std::shared_ptr<const LiveWorker> Reserve(const Fleet::Ticket& ticket, int64_t tokens) {
-    const auto ranked = fleet_.RankDecode(ticket, tokens);
+  std::shared_ptr<const LiveWorker> Reserve(const FleetQueue::Ticket& ticket, int64_t tokens) {
+    const auto ranked = queue_.RankDecode(ticket, {tokens});
     if (!ranked.ok()) {
       EXPECT_EQ(ranked.status().code(), absl::StatusCode::kResourceExhausted) << ranked.status();
       return nullptr;
@@ -44,19 +45,19 @@ class FleetRandomTest : public ::testing::Test {
         return worker;
       }
       taken_[worker->index] -= tokens;
-      fleet_.LeaseRefused(*worker, tokens);
+      fleet_.LeaseRefused(*worker, {tokens});
     }
     return nullptr;
   }
 
   void Return(const LiveWorker& worker, int64_t tokens) {
     taken_[worker.index] -= tokens;
-    fleet_.LeaseReturned(worker, tokens);
+    fleet_.LeaseReturned(worker, tokens, absl::Seconds(1));
   }
 
   // One request from its arrival to its end.
   absl::Status Serve(std::mt19937& random) {
-    const Fleet::Ticket ticket(fleet_);
+    const FleetQueue::Ticket ticket(queue_);
     CancelToken cancel;
     const bool gone = random() % 8 == 0;
     std::thread client([&, pause = random() % 500] {
@@ -71,13 +72,13 @@ class FleetRandomTest : public ::testing::Test {
     return status;
   }
 
-  absl::Status ServeWith(const Fleet::Ticket& ticket, CancelToken& cancel, const ChainRequest& request, int64_t lease,
-                         std::mt19937& random) {
-    std::optional<Fleet::AfterFull> after_full;
+  absl::Status ServeWith(const FleetQueue::Ticket& ticket, CancelToken& cancel, const ChainRequest& request,
+                         int64_t lease, std::mt19937& random) {
+    std::optional<FleetQueue::AfterFull> after_full;
     while (true) {
-      const uint64_t memory_changes = fleet_.memory_changes();
-      const absl::StatusOr<Placement> placement =
-          fleet_.Acquire(ticket, request, PartitionTable(), cancel, RealClock().Now() + kForgotten, after_full);
+      const uint64_t decode_changes = queue_.decode_changes();
+      const absl::StatusOr<Placement> placement = RunHere(
+          queue_.Acquire(ticket, request, PartitionTable(), cancel, RealClock().Now() + kForgotten, after_full));
       if (!placement.ok()) return placement.status();
       const std::shared_ptr<const LiveWorker> decode = lease > 0 ? Reserve(ticket, lease) : nullptr;
       const bool refused = lease > 0 && decode == nullptr;
@@ -94,14 +95,14 @@ class FleetRandomTest : public ::testing::Test {
         Return(*decode, lease);
       }
       if (!refused) return absl::OkStatus();
-      after_full = Fleet::AfterFull{memory_changes, absl::InfiniteDuration(), lease};
+      after_full = FleetQueue::AfterFull{decode_changes, absl::InfiniteDuration(), {lease}};
     }
   }
 
   MetricRegistry registry_{"none"};
   RouterMetrics metrics_{registry_, "tiny"};
-  Fleet fleet_{
-      {{"prefill", "a:1"}, {"prefill", "a:2"}, {"decode", "a:3"}, {"decode", "a:4"}}, kThreads, metrics_, RealClock()};
+  Fleet fleet_{{{"prefill", "a:1"}, {"prefill", "a:2"}, {"decode", "a:3"}, {"decode", "a:4"}}, metrics_, RealClock()};
+  FleetQueue queue_{fleet_, kThreads, metrics_, RealClock()};
   std::vector<std::shared_ptr<LiveWorker>> workers_;
   std::atomic<int64_t> taken_[4] = {};
 };
@@ -129,12 +130,13 @@ TEST_F(FleetRandomTest, NobodyIsForgotten) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_GT(served, kThreads * kRequests / 2);
   // All is given back.
-  const Fleet::Ticket last(fleet_);
-  EXPECT_EQ(fleet_.RankDecode(last, kMemory)->size(), 2u);
+  const FleetQueue::Ticket last(queue_);
+  EXPECT_EQ(queue_.RankDecode(last, {kMemory})->size(), 2u);
   CancelToken cancel;
-  EXPECT_EQ(fleet_.Acquire(last, {.tokens = 3000, .parts = {}}, PartitionTable(), cancel, RealClock().Now(), {})
-                ->chain.size(),
-            2u);
+  EXPECT_EQ(
+      RunHere(queue_.Acquire(last, {.tokens = 3000, .parts = {}}, PartitionTable(), cancel, RealClock().Now(), {}))
+          ->chain.size(),
+      2u);
 }
 
 }  // namespace

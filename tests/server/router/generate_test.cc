@@ -64,7 +64,6 @@ TEST_F(GenerateTest, TellsEveryMemberItsPart) {
   EXPECT_EQ(tail.ids_size(), 10);
   EXPECT_EQ(head.decode().name(), "decode-0");
   EXPECT_EQ(head.decode().link_address(), "link of decode-0");
-  EXPECT_EQ(head.decode().rpc_address(), decode_[0]->address());
   EXPECT_EQ(head.lease().number(), tail.lease().number());
   EXPECT_NE(head.lease().number(), 0u);
   EXPECT_FALSE(head.has_sampling());

@@ -9,6 +9,8 @@
 #include "server/router/validation.h"
 #include "server/rpc/channel.h"
 #include "server/rpc/status.h"
+#include "server/task/run_here.h"
+#include "tests/server/rpc/loopback.h"
 #include "tests/server/rpc/raw_call.h"
 #include "tests/testing/router_fixture.h"
 
@@ -63,6 +65,7 @@ TEST_F(InferenceServiceTest, TokenizeCallsThatAreGoneLeaveTheQueueToo) {
   grpc::ClientContext context;
   SetTimeout(context, absl::Milliseconds(300));
   v1::TokenizeRequest request;
+  request.set_text("a");
   v1::TokenizeResponse response;
   EXPECT_EQ(stub_->Tokenize(&context, request, &response).error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_TRUE(Waits(0));
@@ -138,16 +141,17 @@ TEST_F(InferenceServiceTest, ARequestThatIsRefusedAtTheDoorHasAnIdInTheLog) {
 TEST_F(InferenceServiceTest, ATokenizeCallThatIsGoneIsWorkedOnNoMore) {
   Start();
   CancelToken none;
-  auto others_turn = parts_->large_text_turns->Await(1 << 20, none);
+  auto others_turn = RunHere(parts_->large_text_turns->Await(1 << 20, none));
   DrainGate gate;
   auto service = std::make_unique<InferenceService>(*parts_, ServiceLimits{.max_sessions = 1});
   service->SetGate(&gate);
   v1::TokenizeRequest large, small;
   v1::TokenizeResponse of_large, of_small;
+  ByteBudget::Lease memory;
   while (large.text().size() < (1 << 20)) large.mutable_text()->append("ab ");
   while (small.text().size() < 60'000) small.mutable_text()->append("ab ");
-  grpc::ServerUnaryReactor* const holds_the_session = service->Tokenize(nullptr, &large, &of_large);
-  grpc::ServerUnaryReactor* const waits = service->Tokenize(nullptr, &small, &of_small);
+  grpc::ServerUnaryReactor* const holds_the_session = service->BeginTokenize(nullptr, &large, &of_large, memory);
+  grpc::ServerUnaryReactor* const waits = service->BeginTokenize(nullptr, &small, &of_small, memory);
   waits->OnCancel();
   holds_the_session->OnCancel();
   service.reset();  // when both have run
@@ -155,6 +159,41 @@ TEST_F(InferenceServiceTest, ATokenizeCallThatIsGoneIsWorkedOnNoMore) {
   EXPECT_EQ(of_small.ids_size(), 0) << "it was tokenized though nobody asks any more";
   waits->OnDone();
   holds_the_session->OnDone();
+}
+
+// Parsed, JSON takes many times its bytes: an array of a hundred thousand empty objects some 10 MB. Was: Generate took
+// that from the budget before it parsed it, Tokenize parsed it at once.
+TEST_F(InferenceServiceTest, TheJsonOfAChatIsTakenFromTheBudgetWhicheverCallBringsIt) {
+  Start({.prefill = 1});
+  ByteBudget memory(10 << 20);
+  InferenceService service(*parts_, {}, {.memory = &memory});
+  const std::unique_ptr<RpcServer> server = testing::StartServer(service);
+  service.SetGate(&server->gate());
+  const auto stub = v1::Inference::NewStub(MakeChannel(server->address()));
+  v1::ChatMessages chat;
+  chat.add_messages()->set_role("user");
+  const auto statuses = [&](size_t json_bytes) {
+    chat.set_tools(absl::StrCat("[", std::string(json_bytes - 2, ' '), "]"));
+    v1::TokenizeRequest tokenize;
+    v1::GenerateRequest generate;
+    *tokenize.mutable_chat() = *generate.mutable_chat() = chat;
+    generate.mutable_stop()->set_max_tokens(1);
+    grpc::ClientContext context;
+    v1::TokenizeResponse response;
+    return std::vector<absl::Status>{FromGrpcStatus(stub->Tokenize(&context, tokenize, &response)),
+                                     Call(*stub, generate).Finish().status};
+  };
+  for (const absl::Status& status : statuses(100 << 10)) EXPECT_EQ(status, absl::OkStatus());
+  for (const absl::Status& status : statuses(300 << 10)) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("request_memory"));
+  }
+  for (const absl::Status& status : statuses(kMaxChatJsonBytes + 1)) {
+    EXPECT_EQ(status.message(), "chat.tools: 1048577 bytes of JSON in the chat are more than 1048576");
+    EXPECT_EQ(BlamedField(status), "chat.tools");
+  }
+  server->Drain(absl::Seconds(30));
+  EXPECT_EQ(memory.taken(), 0);
 }
 
 TEST_F(InferenceServiceTest, AllThatRunAreBoundedAndWhoIsRefusedHearsWhenToTryAgain) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/task/run_here.h"
 
 namespace runahead {
 namespace {
@@ -22,14 +23,14 @@ constexpr std::chrono::seconds kInVain{20};
 TEST(LargeTextTurns, LargeTextsHaveTheirTurnOneByOne) {
   LargeTextTurns turns;
   CancelToken cancel;
-  std::optional<absl::StatusOr<LargeTextTurns::Turn>> first(turns.Await(kLarge, cancel));
+  std::optional<absl::StatusOr<LargeTextTurns::Turn>> first(RunHere(turns.Await(kLarge, cancel)));
   std::atomic<int> inside = 0, most = 0;
   std::promise<void> passed;
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&, i] {
       for (int round = 0; round < 200; ++round) {
-        const auto turn = turns.Await(kLarge, cancel);
+        const auto turn = RunHere(turns.Await(kLarge, cancel));
         EXPECT_TRUE(turn.ok());
         if (i == 0 && round == 0) passed.set_value();
         const int now = ++inside;
@@ -47,9 +48,9 @@ TEST(LargeTextTurns, LargeTextsHaveTheirTurnOneByOne) {
 TEST(LargeTextTurns, SmallTextsDoNotWaitForLargeOnes) {
   LargeTextTurns turns;
   CancelToken cancel;
-  const auto large = turns.Await(kLarge, cancel);
+  const auto large = RunHere(turns.Await(kLarge, cancel));
   ASSERT_TRUE(large.ok());
-  EXPECT_TRUE(turns.Await(kSmall, cancel).ok());
+  EXPECT_TRUE(RunHere(turns.Await(kSmall, cancel)).ok());
 }
 
 TEST(LargeTextTurns, OnlySoManySmallTextsHaveTheirTurnAtOnce) {
@@ -57,10 +58,10 @@ TEST(LargeTextTurns, OnlySoManySmallTextsHaveTheirTurnAtOnce) {
   CancelToken cancel;
   std::vector<absl::StatusOr<LargeTextTurns::Turn>> taken;
   constexpr size_t kLargestSmall = 64 << 10;
-  for (int i = 0; i < 32; ++i) taken.push_back(turns.Await(kLargestSmall, cancel));
-  auto waiting = std::async(std::launch::async, [&] { return turns.Await(kLargestSmall, cancel).status(); });
+  for (int i = 0; i < 32; ++i) taken.push_back(RunHere(turns.Await(kLargestSmall, cancel)));
+  auto waiting = std::async(std::launch::async, [&] { return RunHere(turns.Await(kLargestSmall, cancel)).status(); });
   EXPECT_EQ(waiting.wait_for(kMeanwhile), std::future_status::timeout);
-  EXPECT_TRUE(turns.Await(0, cancel).ok());
+  EXPECT_TRUE(RunHere(turns.Await(0, cancel)).ok());
   taken.pop_back();
   EXPECT_EQ(waiting.wait_for(kInVain), std::future_status::ready);
 }
@@ -68,15 +69,15 @@ TEST(LargeTextTurns, OnlySoManySmallTextsHaveTheirTurnAtOnce) {
 TEST(LargeTextTurns, WhoIsCancelledLeavesTheRow) {
   LargeTextTurns turns;
   CancelToken staying, leaving;
-  std::optional<absl::StatusOr<LargeTextTurns::Turn>> first(turns.Await(kLarge, staying));
-  auto waiting = std::async(std::launch::async, [&] { return turns.Await(kLarge, leaving).status(); });
+  std::optional<absl::StatusOr<LargeTextTurns::Turn>> first(RunHere(turns.Await(kLarge, staying)));
+  auto waiting = std::async(std::launch::async, [&] { return RunHere(turns.Await(kLarge, leaving)).status(); });
   EXPECT_EQ(waiting.wait_for(kMeanwhile), std::future_status::timeout);
   leaving.Cancel(absl::CancelledError("the client went away"));
   EXPECT_EQ(waiting.wait_for(kInVain), std::future_status::ready) << "it goes on waiting";
   first.reset();
   EXPECT_EQ(waiting.get(), absl::CancelledError("the client went away"));
-  EXPECT_TRUE(turns.Await(kLarge, staying).ok());
-  EXPECT_EQ(turns.Await(kLarge, leaving).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(RunHere(turns.Await(kLarge, staying)).ok());
+  EXPECT_EQ(RunHere(turns.Await(kLarge, leaving)).status().code(), absl::StatusCode::kCancelled);
 }
 
 }  // namespace

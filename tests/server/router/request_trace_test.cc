@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "kernels/base/monotonic.h"
 #include "server/rpc/status.h"
+#include "server/task/run_here.h"
 #include "tests/testing/router_fixture.h"
 
 namespace runahead {
@@ -157,10 +158,10 @@ TEST_F(RequestTraceTest, TheLogNamesTheTrace) {
   } sink;
   const absl::Time now = RealClock().Now();
   Session session(*parts_, Ids(10, 1), now, absl::InfiniteFuture(), cancel, sink, ParseTraceparent(kAsked));
-  const absl::Status status = session.Run();
+  const absl::Status status = RunHere(session.Run());
   EXPECT_EQ(session.Record(status).trace_id, kTraceId) << "whether it is recorded or not";
   Session another(*parts_, Ids(10, 1), now, absl::InfiniteFuture(), cancel, sink);
-  EXPECT_TRUE(another.Record(another.Run()).trace_id.empty());
+  EXPECT_TRUE(another.Record(RunHere(another.Run())).trace_id.empty());
 }
 
 }  // namespace

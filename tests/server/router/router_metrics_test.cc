@@ -31,37 +31,52 @@ TEST(PromptClass, BoundsAreInclusive) {
 TEST(RouterMetrics, DeclaresTheContractBeforeAnythingHappens) {
   MetricRegistry registry("none");
   RouterMetrics metrics(registry, "SmolLM2");
-  EXPECT_THAT(Types(registry),
-              IsSupersetOf(
-                  {"runahead_time_to_first_token_seconds histogram", "runahead_time_per_output_token_seconds histogram",
-                   "runahead_inter_token_latency_seconds histogram", "runahead_request_duration_seconds histogram",
-                   "runahead_ttft_stage_seconds histogram", "runahead_cancel_to_free_seconds histogram",
-                   "runahead_requests_total counter", "runahead_prompt_tokens_total counter",
-                   "runahead_generated_tokens_total counter", "runahead_partition_lookups_total counter",
-                   "runahead_table_reloads_total counter", "runahead_admission_rejections_total counter",
-                   "runahead_failovers_total counter", "runahead_edges gauge", "runahead_requests_in_flight gauge",
-                   "runahead_queue_depth gauge", "runahead_workers gauge", "runahead_workers_suspected gauge",
-                   "runahead_retry_budget gauge"}));
-  EXPECT_EQ(CountSeries(registry, "runahead_time_to_first_token_seconds_count"), 6 * 2);
+  EXPECT_THAT(Types(registry), IsSupersetOf({"runahead_time_to_first_token_seconds histogram",
+                                             "runahead_time_per_output_token_seconds histogram",
+                                             "runahead_inter_token_latency_seconds histogram",
+                                             "runahead_request_duration_seconds histogram",
+                                             "runahead_ttft_stage_seconds histogram",
+                                             "runahead_cancel_to_free_seconds histogram",
+                                             "runahead_requests_total counter",
+                                             "runahead_prompt_tokens_total counter",
+                                             "runahead_generated_tokens_total counter",
+                                             "runahead_expected_output_tokens_total counter",
+                                             "runahead_partition_lookups_total counter",
+                                             "runahead_table_reloads_total counter",
+                                             "runahead_admission_rejections_total counter",
+                                             "runahead_failovers_total counter",
+                                             "runahead_overtaken_requests_total counter",
+                                             "runahead_queue_requests gauge",
+                                             "runahead_queue_seconds_total counter",
+                                             "runahead_queue_waits_total counter",
+                                             "runahead_first_gap_seconds histogram",
+                                             "runahead_edges gauge",
+                                             "runahead_requests_in_flight gauge",
+                                             "runahead_queue_depth gauge",
+                                             "runahead_workers gauge",
+                                             "runahead_workers_suspected gauge",
+                                             "runahead_retry_budget gauge"}));
+  EXPECT_EQ(CountSeries(registry, "runahead_time_to_first_token_seconds_count"), 3 * 2);
   EXPECT_EQ(CountSeries(registry, "runahead_ttft_stage_seconds_count"), 7 * 2);
   EXPECT_EQ(CountSeries(registry, "runahead_requests_total"), 17);
   EXPECT_EQ(CountSeries(registry, "runahead_request_duration_seconds_count"), 5);
   EXPECT_EQ(CountSeries(registry, "runahead_partition_lookups_total"), 6);
   EXPECT_EQ(CountSeries(registry, "runahead_table_reloads_total"), 2);
-  EXPECT_EQ(CountSeries(registry, "runahead_workers"), 10);
+  EXPECT_EQ(CountSeries(registry, "runahead_workers"), 12);
   EXPECT_EQ(Value(registry, "runahead_requests_total{code=\"RESOURCE_EXHAUSTED\",model=\"SmolLM2\"}"), 0);
   EXPECT_EQ(Value(registry, "runahead_queue_depth{priority=\"normal\"}"), 0);
 }
 
-// Every series is memory in each Prometheus that scrapes this, for as long as it keeps data.
-TEST(RouterMetrics, AFreshRouterHasFewSeries) {
+TEST(RouterMetrics, WorkersBeyondThe64thShareASeriesOfSlots) {
   MetricRegistry registry("none");
-  RouterMetrics metrics(registry, "SmolLM2");
-  const std::string page = registry.Serialize();
-  int series = 0;
-  for (const absl::string_view line : absl::StrSplit(page, '\n', absl::SkipEmpty())) series += line[0] != '#';
-  std::printf("%d series\n", series);
-  EXPECT_LT(series, 1000);
+  RouterMetrics metrics(registry, "m");
+  for (int i = 0; i < 66; ++i) metrics.SetSlots("decode-" + std::to_string(i), {i, 1, 2});
+  EXPECT_EQ(Value(registry, "runahead_decode_slots{state=\"running\",worker=\"decode-63\"}"), 63);
+  EXPECT_EQ(Value(registry, "runahead_decode_slots{state=\"running\",worker=\"other\"}"), 64 + 65);
+  EXPECT_EQ(Value(registry, "runahead_decode_slots{state=\"free\",worker=\"other\"}"), 4);
+  metrics.SetSlots("decode-65", {});
+  EXPECT_EQ(Value(registry, "runahead_decode_slots{state=\"running\",worker=\"other\"}"), 64);
+  EXPECT_EQ(CountSeries(registry, "runahead_decode_slots"), 65 * 4);
 }
 
 // What a chain's requests count is there before they have anything to count: rate() needs a zero to begin with.
@@ -72,7 +87,7 @@ TEST(RouterMetrics, AWidthAppearsWhenAChainOfItIsPlanned) {
   const std::string ttft = "runahead_time_to_first_token_seconds";
   metrics.ChainPlanned(300, 3);
   EXPECT_EQ(Value(registry, ttft + "_count" + wide), 0);
-  EXPECT_EQ(CountSeries(registry, ttft + "_count"), 12 + 1) << "of its class alone";
+  EXPECT_EQ(CountSeries(registry, ttft + "_count"), 6 + 1) << "of its class alone";
   EXPECT_EQ(CountSeries(registry, "runahead_ttft_stage_seconds_count"), 14 + 7);
   EXPECT_EQ(Value(registry, "runahead_ttft_stage_seconds_count{chain_width=\"3\",stage=\"prefill\"}"), 0);
   metrics.ObserveTimeToFirstToken(300, 3, absl::Seconds(78));
@@ -80,7 +95,16 @@ TEST(RouterMetrics, AWidthAppearsWhenAChainOfItIsPlanned) {
   metrics.ChainPlanned(300, 3);
   metrics.ChainPlanned(5, 1);
   EXPECT_EQ(Value(registry, ttft + "_count" + wide), 1) << "planning another changes nothing";
-  EXPECT_EQ(CountSeries(registry, ttft + "_count"), 12 + 1);
+  EXPECT_EQ(CountSeries(registry, ttft + "_count"), 6 + 1);
+}
+
+TEST(RouterMetrics, AClassOfLongPromptsAppearsWhenOneIsPlanned) {
+  MetricRegistry registry("none");
+  RouterMetrics metrics(registry, "m");
+  const std::string ttft = "runahead_time_to_first_token_seconds_count";
+  metrics.ChainPlanned(100'000, 1);
+  EXPECT_EQ(Value(registry, ttft + "{chain_width=\"1\",model=\"m\",prompt_class=\"more\"}"), 0);
+  EXPECT_EQ(CountSeries(registry, ttft), 6 + 1);
 }
 
 TEST(RouterMetrics, EveryMethodMovesItsSeries) {
@@ -100,11 +124,15 @@ TEST(RouterMetrics, EveryMethodMovesItsSeries) {
   metrics.CallEnded();
   metrics.CountPromptTokens(300);
   metrics.CountGeneratedTokens(7);
+  metrics.CountExpectedOutput(1024);
   metrics.CountPartitionLookup(PartitionLookup::kEven);
   metrics.CountPartitionLookup(PartitionLookup::kExtrapolated);
   metrics.CountTableReload(TableReload::kError);
   metrics.CountAdmissionRejection(AdmissionRejection::kQueueFull);
-  metrics.SetQueueDepth(4);
+  metrics.SetQueue({2, 0, 3, 0, 0}, 1);
+  metrics.ObserveQueue(QueueCause::kSlot, absl::Seconds(2));
+  metrics.ObserveQueue(QueueCause::kSlot, absl::Seconds(1));
+  metrics.ObserveFirstGap(absl::Seconds(6));
   metrics.SetWorkers(WorkerRole::kDecode, WorkerState::kLost, 2);
   metrics.SetEdges({3, 2, 1});
 
@@ -122,12 +150,19 @@ TEST(RouterMetrics, EveryMethodMovesItsSeries) {
   EXPECT_EQ(Value(registry, "runahead_request_duration_seconds_sum{model=\"m\",outcome=\"failed\"}"), 3);
   EXPECT_EQ(Value(registry, "runahead_prompt_tokens_total"), 300);
   EXPECT_EQ(Value(registry, "runahead_generated_tokens_total"), 7);
+  EXPECT_EQ(Value(registry, "runahead_expected_output_tokens_total"), 1024);
   EXPECT_EQ(Value(registry, "runahead_partition_lookups_total{result=\"even\"}"), 1);
   EXPECT_EQ(Value(registry, "runahead_partition_lookups_total{result=\"extrapolated\"}"), 1);
   EXPECT_EQ(Value(registry, "runahead_table_reloads_total{result=\"error\"}"), 1);
   EXPECT_EQ(Value(registry, "runahead_table_reloads_total{result=\"ok\"}"), 0);
   EXPECT_EQ(Value(registry, "runahead_admission_rejections_total{reason=\"queue_full\"}"), 1);
   EXPECT_EQ(Value(registry, "runahead_queue_depth{priority=\"normal\"}"), 4);
+  EXPECT_EQ(Value(registry, "runahead_queue_requests{cause=\"session\"}"), 2);
+  EXPECT_EQ(Value(registry, "runahead_queue_depth{priority=\"low\"}"), 1);
+  EXPECT_EQ(Value(registry, "runahead_queue_requests{cause=\"slot\"}"), 3);
+  EXPECT_EQ(Value(registry, "runahead_queue_seconds_total{cause=\"slot\"}"), 3);
+  EXPECT_EQ(Value(registry, "runahead_queue_waits_total{cause=\"slot\"}"), 2);
+  EXPECT_EQ(Value(registry, "runahead_first_gap_seconds_sum{model=\"m\"}"), 6);
   EXPECT_EQ(Value(registry, "runahead_workers{role=\"decode\",state=\"lost\"}"), 2);
   EXPECT_EQ(Value(registry, "runahead_edges{state=\"opening\"}"), 3);
   EXPECT_EQ(Value(registry, "runahead_edges{state=\"up\"}"), 2);

@@ -29,6 +29,29 @@ TEST(RouterOptions, ReadsTheWorkerListFromYaml) {
   EXPECT_EQ(options.queue_size, 0);
 }
 
+TEST(RouterOptions, ReserveIsExpectedUnlessItIsFull) {
+  RouterOptions options;
+  ConfigSchema schema;
+  DeclareRouterOptions(schema, options);
+  EXPECT_EQ(options.reserve, "expected");
+  EXPECT_TRUE(ReadConfigText("reserve: full", "router.yaml", schema).ok());
+  EXPECT_EQ(options.reserve, "full");
+  EXPECT_THAT(std::string(ReadConfigText("reserve: half", "router.yaml", schema).message()),
+              HasSubstr("one of expected, full"));
+}
+
+TEST(RouterOptions, TenantsAreGivenInOnePlace) {
+  RouterOptions options;
+  ConfigSchema schema;
+  DeclareRouterOptions(schema, options);
+  EXPECT_TRUE(ReadConfigText("tenants: [{name: batch, weight: 2}]", "router.yaml", schema).ok());
+  EXPECT_TRUE(CheckTenants(options).ok());
+  EXPECT_TRUE(ReadConfigText("api_keys: keys.yaml", "router.yaml", schema).ok());
+  EXPECT_THAT(std::string(CheckTenants(options).message()), HasSubstr("give its weight in keys.yaml"));
+  options.tenants.clear();
+  EXPECT_TRUE(CheckTenants(options).ok());
+}
+
 TEST(RouterOptions, RefusalsAreAsTheDocumentationShowsThem) {
   std::ifstream file("docs/configuration.md");
   const std::string text{std::istreambuf_iterator<char>(file), {}};

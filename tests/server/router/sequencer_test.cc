@@ -40,12 +40,17 @@ class KeptCommands : public CommandSink {
 struct Heard {
   int first_tokens = 0;
   std::vector<absl::Status> ended;
+  std::vector<JobOutcome> outcomes;  // of those
   std::vector<int> free;
   std::vector<std::pair<int, v1::JobCause>> reported;
 
   JobEvents Events() {
     return {[this](const v1::FirstToken&) { ++first_tokens; },
-            [this](const JobOutcome& end) { ended.push_back(end.status); }, [this](int worker) { free.push_back(worker); },
+            [this](const JobOutcome& end) {
+              ended.push_back(end.status);
+              outcomes.push_back(end);
+            },
+            [this](int worker) { free.push_back(worker); },
             [this](int worker, const absl::Status&, v1::JobCause cause) { reported.emplace_back(worker, cause); }};
   }
 };
@@ -103,6 +108,31 @@ TEST_F(SequencerTest, NumbersRiseAndAreNotThoseOfAnotherRouter) {
   EXPECT_NE(*Sequencer().Start({}, heard.Events()), one);
 }
 
+TEST_F(SequencerTest, NothingNewIsStartedOnASuspendedWorkerAndWhatItHasGoesOn) {
+  Heard heard, refused;
+  const uint64_t job = *sequencer_.Start(On({0, 1}), heard.Events());
+  sequencer_.Suspend(1);
+  const absl::Status status = sequencer_.Start(On({0, 1}), refused.Events()).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("p1"));
+  EXPECT_THAT(sinks_[0]->starts(), ElementsAre(job)) << "then nobody is told";
+  EXPECT_TRUE(sequencer_.Start(On({0, 2}), refused.Events()).ok());
+  sequencer_.Cancel(job);
+  EXPECT_THAT(sinks_[1]->cancels(), ElementsAre(job));
+  Done(1, job, absl::StatusCode::kCancelled, "as asked", v1::JOB_CAUSE_ROUTER);
+  EXPECT_THAT(heard.free, ElementsAre(1));
+  sequencer_.Resume(1);
+  EXPECT_TRUE(sequencer_.Start(On({1}), refused.Events()).ok());
+}
+
+TEST_F(SequencerTest, AWorkerThatWasLostWhileSuspendedComesBackAsAnyOther) {
+  Heard heard;
+  sequencer_.Suspend(1);
+  sequencer_.Detach(1, absl::UnavailableError("gone"));
+  sequencer_.Attach(1, "p1", sinks_[1]);
+  EXPECT_TRUE(sequencer_.Start(On({1}), heard.Events()).ok());
+}
+
 TEST_F(SequencerTest, AFailureCancelsTheOthersAndIsToldOnce) {
   Heard heard;
   const uint64_t job = *sequencer_.Start(On({0, 1, 2}), heard.Events());
@@ -136,6 +166,26 @@ TEST_F(SequencerTest, AConsequenceDoesNotEndTheJobBeforeItsCauseIsKnown) {
   Done(2, job, absl::StatusCode::kCancelled, "as asked", v1::JOB_CAUSE_ROUTER);
   EXPECT_EQ(heard.ended.size(), 1u);
   EXPECT_EQ(sinks_[1]->cancels().size(), 1u);
+}
+
+// With the end itself: what members report may overlap, so their own events may come after it.
+TEST_F(SequencerTest, AnEndNamesAllWhoFailedOverAPathOfTheirs) {
+  std::vector<std::pair<int, bool>> over;  // and whether it was the hand-off
+  const JobEvents events = {[](const v1::FirstToken&) {},
+            [&over](const JobOutcome& end) {
+              EXPECT_EQ(end.fault, JobFault::kPath);
+              for (const FailedOver& each : end.failed_over) over.emplace_back(each.worker, each.handoff);
+            },
+            [](int) {}, [](int, const absl::Status&, v1::JobCause) {}};
+  const uint64_t edge = *sequencer_.Start(On({0, 1, 2}), events);
+  Done(0, edge, absl::StatusCode::kUnavailable, "the edge is dead", v1::JOB_CAUSE_PEER);
+  Done(1, edge, absl::StatusCode::kUnavailable, "the edge is dead", v1::JOB_CAUSE_PEER);
+  Done(2, edge, absl::StatusCode::kCancelled, "as asked", v1::JOB_CAUSE_ROUTER);
+  EXPECT_THAT(over, ElementsAre(Pair(0, false), Pair(1, false)));
+  over.clear();
+  const uint64_t handoff = *sequencer_.Start(On({0, 1}), events);
+  Done(1, handoff, absl::StatusCode::kUnavailable, "not reached", v1::JOB_CAUSE_DECODE);
+  EXPECT_THAT(over, ElementsAre(Pair(1, true)));
 }
 
 TEST_F(SequencerTest, ACauseThatNeverComesHoldsTheClientForSecondsOnly) {
@@ -182,6 +232,20 @@ TEST_F(SequencerTest, WhereNobodyOwnsTheFailureTheFirstToReportIsBelieved) {
   Done(2, job);  // had nothing to do any more: no failure, no cause
   ASSERT_EQ(heard.ended.size(), 1u);
   EXPECT_EQ(heard.ended[0], absl::UnavailableError("prefill worker p1: this worker has no edge to its successor"));
+}
+
+// No other member can name another cause: the client need not wait for one.
+TEST_F(SequencerTest, AFrameThatNeverCameWholeIsACauseToo) {
+  Heard heard;
+  const uint64_t job = *sequencer_.Start(On({0, 1, 2}), heard.Events());
+  Done(2, job, absl::StatusCode::kCancelled, "dropped", v1::JOB_CAUSE_PEER);
+  EXPECT_TRUE(heard.ended.empty());
+  Done(1, job, absl::StatusCode::kDataLoss, "KV came damaged", v1::JOB_CAUSE_PEER);
+  ASSERT_EQ(heard.ended.size(), 1u);
+  EXPECT_EQ(heard.outcomes[0].fault, JobFault::kPath) << "neither worker is to blame";
+  EXPECT_THAT(std::string(heard.ended[0].message()), HasSubstr("prefill worker p1: KV came damaged"));
+  Done(0, job, absl::StatusCode::kDataLoss, "the frame came damaged", v1::JOB_CAUSE_PEER);
+  EXPECT_EQ(heard.ended.size(), 1u);
 }
 
 TEST_F(SequencerTest, ADeadlineAndTheDecodeWorkerAreCausesToo) {

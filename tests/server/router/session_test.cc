@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "server/task/run_here.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/router_fixture.h"
 
@@ -43,7 +44,8 @@ TEST_F(SessionTest, AWorkersFailureAfterTheDeadlineIsTheDeadlines) {
   request.mutable_experiment()->set_width(2);
   CancelToken cancel;
   const absl::Time now = RealClock().Now();
-  EXPECT_EQ(Session(*parts_, request, now, now, cancel, sink).Run().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(RunHere(Session(*parts_, request, now, now, cancel, sink).Run()).code(),
+            absl::StatusCode::kDeadlineExceeded);
 }
 
 // Does something when it is read for the fourth time: the session reads it once at its begin, then now and then while
@@ -77,10 +79,10 @@ TEST_F(SessionTest, ALongTextIsTokenizedNoLongerThanItsCallLasts) {
     InterruptingClock passing([&](auto& clock) { clock.Advance(absl::Seconds(2)); });
     Sink sink([] {});
     const auto run = [&](InterruptingClock& clock) {
-      const RouterParts parts{*fleet_,    *sequencer_,    *metrics_, clock,          model_,
-                              tokenizer_, chat_template_, table_,    Schedule::kKvr, true};
+      const RouterParts parts{*fleet_,    *queue_,        *sequencer_, *metrics_,      clock, model_,
+                              tokenizer_, chat_template_, table_,      Schedule::kKvr, true};
       const absl::Time now = absl::UnixEpoch();
-      return Session(parts, request, now, now + absl::Seconds(1), cancel, sink).Run();
+      return RunHere(Session(parts, request, now, now + absl::Seconds(1), cancel, sink).Run());
     };
     EXPECT_EQ(run(passing), absl::DeadlineExceededError("the deadline passed while the prompt was tokenized"));
     EXPECT_EQ(passing.looks(), 4);
@@ -93,14 +95,14 @@ TEST_F(SessionTest, ARenewalThatIsNotAnsweredIsAskedAgainAndEndsNothing) {
   Start();
   for (auto& worker : prefill_) worker->Change([](FakeBehaviour& b) { b.first_token = b.done = false; });
   FakeClock clock;
-  const RouterParts parts{*fleet_,    *sequencer_,    *metrics_, clock,          model_,
-                          tokenizer_, chat_template_, table_,    Schedule::kKvr, true};
+  const RouterParts parts{*fleet_,    *queue_,        *sequencer_, *metrics_,      clock, model_,
+                          tokenizer_, chat_template_, table_,      Schedule::kKvr, true};
   Sink sink([] {});
   CancelToken cancel;
   v1::GenerateRequest request = Ids(10, 5);
   request.mutable_experiment()->set_width(2);
   auto answer = std::async(std::launch::async, [&] {
-    return Session(parts, request, clock.Now(), absl::InfiniteFuture(), cancel, sink).Run();
+    return RunHere(Session(parts, request, clock.Now(), absl::InfiniteFuture(), cancel, sink).Run());
   });
   const uint64_t job = prefill_[0]->AwaitStarts(1).at(0).job();
   decode_[0]->Change([](FakeBehaviour& b) { b.answers_leases = false; });

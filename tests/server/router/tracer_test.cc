@@ -1,5 +1,6 @@
 #include "server/router/tracer.h"
 
+#include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/rpc/status.h"

@@ -16,6 +16,8 @@ using ::testing::HasSubstr;
 
 using WaitingTest = testing::FaultsFixture;
 
+constexpr int kSharesNoPlace = 200;  // tokens: more than share a place
+
 TEST_F(WaitingTest, AFullDecodeWorkerIsPassedOver) {
   Start({.decode = 2});
   decode_[0]->Change([](FakeBehaviour& b) { b.reserve = false; });
@@ -66,17 +68,27 @@ TEST_F(WaitingTest, WhatOnlyAWorkerThatRestartsCouldHoldIsUnavailable) {
   EXPECT_TRUE(Generate(Ids(50, 50)).status.ok());
 }
 
+TEST_F(WaitingTest, WorkersThatAreRefusedAreNotWaitedFor) {
+  Start({.absence_timeout = absl::Hours(1), .able = [](v1::Capabilities& able) {
+           if (able.name() == "decode-0") able.set_weights_fingerprint("fine-tuned");
+         }});
+  ASSERT_TRUE(MetricBecomes("runahead_workers{role=\"decode\",state=\"refused\"}", 1));
+  const absl::Status status = Call(*stub_, Ids(5, 3), testing::kInVain).Finish().status;
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_THAT(status.message(), HasSubstr("weights_fingerprint is fine-tuned"));
+}
+
 TEST_F(WaitingTest, AFullQueueSaysWhenToTryAgain) {
   Start({.prefill = 1, .queue_size = 1});
   prefill_[0]->Change([](FakeBehaviour& b) { b.first_token = b.done = false; });
   std::vector<std::unique_ptr<Call>> running;
   for (int i = 0; i < 2; ++i) {
-    running.push_back(std::make_unique<Call>(*stub_, Ids(5, 1)));
+    running.push_back(std::make_unique<Call>(*stub_, Ids(kSharesNoPlace, 1)));
     prefill_[0]->AwaitStarts(i + 1);
   }
-  Call waiting(*stub_, Ids(5, 1));
+  Call waiting(*stub_, Ids(kSharesNoPlace, 1));
   ASSERT_TRUE(MetricBecomes("runahead_queue_depth{priority=\"normal\"}", 1));
-  const Got refused = Generate(Ids(5, 1));
+  const Got refused = Generate(Ids(kSharesNoPlace, 1));
   EXPECT_EQ(refused.status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(refused.status.message(), HasSubstr("queue_size is 1"));
   EXPECT_TRUE(RetryAfter(refused.status).has_value());
@@ -112,10 +124,10 @@ TEST_F(WaitingTest, RequestsBeyondTheSessionsWaitInTheSameQueue) {
 TEST_F(WaitingTest, ACancelWhileWaitingLeavesTheQueue) {
   Start({.prefill = 1});
   prefill_[0]->Change([](FakeBehaviour& b) { b.first_token = b.done = false; });
-  Call one(*stub_, Ids(5, 1));
-  Call two(*stub_, Ids(5, 1));
+  Call one(*stub_, Ids(kSharesNoPlace, 1));
+  Call two(*stub_, Ids(kSharesNoPlace, 1));
   prefill_[0]->AwaitStarts(2);
-  Call waiting(*stub_, Ids(5, 1));
+  Call waiting(*stub_, Ids(kSharesNoPlace, 1));
   ASSERT_TRUE(MetricBecomes("runahead_queue_depth{priority=\"normal\"}", 1));
   waiting.Cancel();
   EXPECT_EQ(waiting.Finish().status.code(), absl::StatusCode::kCancelled);

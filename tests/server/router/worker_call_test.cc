@@ -7,8 +7,10 @@
 #include "gtest/gtest.h"
 #include "server/base/silence.h"
 #include "server/rpc/channel.h"
+#include "server/task/run_here.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/fake_worker.h"
+#include "tests/testing/known_hearing.h"
 
 namespace runahead {
 namespace {
@@ -16,6 +18,7 @@ namespace {
 using testing::FakeBehaviour;
 using testing::FakeClock;
 using testing::FakeWorker;
+using testing::KnownHearing;
 
 // Asks a worker that does not answer until it is told to. Steps of the clock are no pauses, unless they are long.
 class WorkerCallTest : public ::testing::Test {
@@ -29,9 +32,10 @@ class WorkerCallTest : public ::testing::Test {
     auto answer = std::async(std::launch::async, [this, patience] {
       const v1::RenewRequest request;
       v1::RenewReply reply;
-      return CallWorker(clock_, patience, {&end_, &other_end_}, [&](grpc::ClientContext* context, auto done) {
-        stub_->async()->Renew(context, &request, &reply, std::move(done));
-      });
+      return RunHere(
+          CallWorker(clock_, hearing_, patience, {&end_, &other_end_}, [&](grpc::ClientContext* context, auto done) {
+            stub_->async()->Renew(context, &request, &reply, std::move(done));
+          }));
     });
     worker_.AwaitUnanswered(1);
     return answer;
@@ -44,6 +48,7 @@ class WorkerCallTest : public ::testing::Test {
   FakeWorker worker_{FakeWorker::Able("d0", {v1::WORKER_ROLE_DECODE}, "f", 100)};
   const std::unique_ptr<v1::Decode::Stub> stub_ = v1::Decode::NewStub(MakeChannel(worker_.address()));
   FakeClock clock_;
+  KnownHearing hearing_;
   CancelToken end_, other_end_;
 };
 
@@ -64,6 +69,26 @@ TEST_F(WorkerCallTest, OneThatDoesNotAnswerIsGivenUpWhenItsTimeIsOver) {
   EXPECT_EQ(status.message(), "no answer for 300ms");
 }
 
+// Was: "no answer to Reserve" of a worker that had answered, while the router was flooded.
+TEST_F(WorkerCallTest, ThatThisProcessIsBehindWithReadingIsNotHeldAgainstTheWorker) {
+  hearing_.Stand(clock_.Now());
+  auto answer = Renew(absl::Seconds(2));
+  for (int look = 0; look < 50; ++look) Advance(Silence::kLookPeriod);
+  clock_.AwaitWaiters(1);
+  Answers(true);
+  EXPECT_EQ(answer.get(), absl::OkStatus());
+}
+
+TEST_F(WorkerCallTest, OneThatDoesNotAnswerIsGivenUpAlsoByAProcessThatIsBehindForGood) {
+  hearing_.Stand(clock_.Now());
+  const absl::Duration patience = absl::Seconds(2);
+  auto answer = Renew(patience);
+  for (absl::Duration time; time < patience + Silence::kLongestLag; time += Silence::kLookPeriod) {
+    Advance(Silence::kLookPeriod);
+  }
+  EXPECT_EQ(answer.get().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
 TEST_F(WorkerCallTest, ItEndsWithWhatIsToEndIt) {
   auto answer = Renew(absl::InfiniteDuration());
   other_end_.Cancel(absl::UnavailableError("the worker was lost"));
@@ -76,10 +101,10 @@ TEST_F(WorkerCallTest, TheWorkersOwnStatusIsHandedOn) {
   v1::ReserveReply reply;
   Answers(true);
   worker_.Change([](FakeBehaviour& b) { b.reserve_error = grpc::Status(grpc::StatusCode::ABORTED, "no luck"); });
-  EXPECT_EQ(CallWorker(clock_, absl::Seconds(3), {},
-                       [&](grpc::ClientContext* context, auto done) {
-                         stub_->async()->Reserve(context, &request, &reply, std::move(done));
-                       }),
+  EXPECT_EQ(RunHere(CallWorker(clock_, hearing_, absl::Seconds(3), {},
+                               [&](grpc::ClientContext* context, auto done) {
+                                 stub_->async()->Reserve(context, &request, &reply, std::move(done));
+                               })),
             absl::AbortedError("no luck"));
 }
 

@@ -1,98 +1,26 @@
 #include "server/router/worker_connection.h"
 
-#include <utility>
-#include <vector>
+#include <atomic>
+#include <memory>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/monotonic.h"
+#include "server/rpc/own_echo.h"
+#include "tests/server/router/kept_news.h"
+#include "tests/testing/busy_callbacks.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/fake_worker.h"
 
 namespace runahead {
 namespace {
 
+using testing::BusyCallbacks;
 using testing::FakeBehaviour;
 using testing::FakeClock;
 using testing::FakeWorker;
 using ::testing::HasSubstr;
-
-// Keeps what a connection tells.
-class KeptNews : public WorkerConnection::Owner {
- public:
-  absl::Status Admit(int, const v1::Capabilities&) override {
-    MutexLock lock(mu_);
-    return admit_;
-  }
-  void Joined(std::shared_ptr<const LiveWorker> worker, std::shared_ptr<CommandSink>) override {
-    MutexLock lock(mu_);
-    joined_.push_back(worker->capabilities.incarnation());
-    live_ = worker;
-    changed_.NotifyAll();
-  }
-  void Report(int, const v1::ControlReport& report) override {
-    MutexLock lock(mu_);
-    last_pong_ = report.pong().number();
-    changed_.NotifyAll();
-  }
-  void Suspected(int, bool) override {}
-  void Left(int, WorkerState state, const absl::Status& why) override {
-    MutexLock lock(mu_);
-    left_.emplace_back(state, why);
-    changed_.NotifyAll();
-  }
-
-  void Refuse(absl::Status why) {
-    MutexLock lock(mu_);
-    admit_ = std::move(why);
-  }
-  uint64_t AwaitJoined(size_t count) {
-    MutexLock lock(mu_);
-    if (!Await([&]() RUNAHEAD_REQUIRES(mu_) { return joined_.size() >= count; })) return 0;
-    return joined_[count - 1];
-  }
-  bool AwaitPong(uint64_t number) {
-    MutexLock lock(mu_);
-    return Await([&]() RUNAHEAD_REQUIRES(mu_) { return last_pong_ >= number; });
-  }
-  std::shared_ptr<const LiveWorker> live() {
-    MutexLock lock(mu_);
-    return live_;
-  }
-  size_t left() {
-    MutexLock lock(mu_);
-    return left_.size();
-  }
-  std::pair<WorkerState, absl::Status> AwaitLeft(size_t count) {
-    MutexLock lock(mu_);
-    if (!Await([&]() RUNAHEAD_REQUIRES(mu_) { return left_.size() >= count; })) return {};
-    return left_[count - 1];
-  }
-
- private:
-  // False, and a failure of the test, when it waits in vain.
-  template <typename Condition>
-  bool Await(const Condition& condition) RUNAHEAD_REQUIRES(mu_) {
-    const absl::Time until = absl::Now() + absl::Seconds(60);
-    while (!condition()) {
-      if (absl::Now() >= until) {
-        ADD_FAILURE() << "waited in vain: " << joined_.size() << " joined, " << left_.size() << " left"
-                      << (left_.empty() ? "" : ", the last by " + left_.back().second.ToString());
-        return false;
-      }
-      changed_.WaitFor(mu_, until - absl::Now());
-    }
-    return true;
-  }
-
-  Mutex mu_;
-  CondVar changed_;
-  absl::Status admit_ RUNAHEAD_GUARDED_BY(mu_);
-  uint64_t last_pong_ RUNAHEAD_GUARDED_BY(mu_) = 0;
-  std::vector<uint64_t> joined_ RUNAHEAD_GUARDED_BY(mu_);
-  std::shared_ptr<const LiveWorker> live_ RUNAHEAD_GUARDED_BY(mu_);  // that joined last
-  std::vector<std::pair<WorkerState, absl::Status>> left_ RUNAHEAD_GUARDED_BY(mu_);
-};
+using testing::KeptNews;
 
 v1::Capabilities Able() {
   return FakeWorker::Able("p0", {v1::WORKER_ROLE_PREFILL}, "f", 100);
@@ -154,6 +82,56 @@ TEST(WorkerConnection, APauseOfTheRouterIsNotHeldAgainstTheWorker) {
   }
   worker.DropStream();
   EXPECT_THAT(owner.AwaitLeft(1).second.message(), ::testing::Not(HasSubstr("sign of life")));
+}
+
+// Has gRPC's threads back where the worker is given up: the end of its stream comes over them.
+class FreesCallbacks final : public KeptNews {
+ public:
+  void Hold(BusyCallbacks& busy) { busy_ = &busy; }
+  void Left(int index, WorkerState state, const absl::Status& why) override {
+    KeptNews::Left(index, state, why);
+    if (BusyCallbacks* const busy = busy_) busy->Free();
+  }
+
+ private:
+  std::atomic<BusyCallbacks*> busy_ = nullptr;
+};
+
+// Was: "no sign of life for 3s", of all workers, when strangers sent the router 50,000 calls and others had the cores.
+TEST(WorkerConnection, ThatTheRouterIsBehindWithReadingIsNotHeldAgainstTheWorker) {
+  FakeWorker worker(Able());
+  FreesCallbacks owner;
+  FakeClock clock;
+  const std::unique_ptr<OwnEcho> hearing = *OwnEcho::Create();
+  std::unique_ptr<BusyCallbacks> busy;  // outlives the connection
+  WorkerConnection connection(0, {"prefill", worker.address()}, 42, owner, clock, {}, *hearing);
+  owner.AwaitJoined(1);
+  busy = std::make_unique<BusyCallbacks>();
+  owner.Hold(*busy);
+  for (int look = 0; look < 110; ++look) {
+    clock.AwaitWaiters(1);
+    clock.Advance(Silence::kLookPeriod);
+  }
+  clock.AwaitWaiters(1);
+  EXPECT_EQ(owner.left(), 0u);
+  busy->Free();
+  EXPECT_TRUE(owner.AwaitPong(1));
+  EXPECT_EQ(owner.left(), 0u);
+}
+
+TEST(WorkerConnection, ASilentWorkerIsLostByARouterThatAsksItself) {
+  FakeWorker worker(Able());
+  KeptNews owner;
+  FakeClock clock;
+  const std::unique_ptr<OwnEcho> hearing = *OwnEcho::Create();
+  WorkerConnection connection(0, {"prefill", worker.address()}, 42, owner, clock, {}, *hearing);
+  owner.AwaitJoined(1);
+  worker.Change([](FakeBehaviour& b) { b.pong = false; });
+  while (owner.left() == 0) {
+    clock.AwaitWaiters(1);
+    clock.Advance(Silence::kLookPeriod);
+  }
+  EXPECT_THAT(owner.AwaitLeft(1).second.message(), HasSubstr("no sign of life for 3s"));
 }
 
 TEST(WorkerConnection, AWorkerThatAnswersPingsStays) {

@@ -144,8 +144,9 @@ TEST_F(WorkerFaultsTest, ADecodeWorkerDiesInMidDecode) {
   decode_[0]->AwaitDecodes(1);
   Restart(decode_[0], Able("decode-0", v1::WORKER_ROLE_DECODE));
   const Got got = call.Finish();
-  EXPECT_EQ(got.status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_TRUE(RetryAfter(got.status).has_value());
+  EXPECT_TRUE(got.status.ok()) << got.status;
+  EXPECT_EQ(got.ids().size(), 50u);
+  EXPECT_GE(got.finished().failovers(), 1) << "its call may end before its control stream: it is asked once more then";
   ExpectAllFreeAndWorking();
 }
 

@@ -246,8 +246,13 @@ TEST_F(WorkerRegistryTest, AWorkerWhoseNameIsGoneKeepsWhatItHas) {
   }
   Call running(*stub_, Ids(600, 1));
   const uint64_t job = third.AwaitStarts(1)[0].job();
+  const std::shared_ptr<const LiveWorker> live = fleet_->Live({3}).at(0);
   EXPECT_FALSE(registry_->Retire(3));
   EXPECT_EQ(fleet_->ready_prefill(), 2);
+  EXPECT_TRUE(*live->drains);
+  registry_->Keep(3);
+  EXPECT_FALSE(*live->drains) << "its name is back";
+  EXPECT_FALSE(registry_->Retire(3));
   third.SendFirstToken(job, 100);
   for (FakeWorker* worker : {prefill_[0].get(), prefill_[1].get(), &third}) worker->SendDone(job);
   EXPECT_EQ(running.Finish().status, absl::OkStatus());

@@ -87,13 +87,15 @@ class GuardedWorker final : public v1::Worker::CallbackService {
 // A worker's process, at a port of its own or at one that was there before.
 struct WorkerAt {
   explicit WorkerAt(const ClusterKey& key, Clock& clock = RealClock(), const std::string& listen = "127.0.0.1:0")
-      : door(key, clock), worker(door) {
-    auto started = RpcServer::Start({.listen = listen, .services = {&door, &worker}, .health_names = {}});
+      : door(key, open_door, clock), worker(door) {
+    auto started =
+        RpcServer::Start({.listen = listen, .services = {&door, &worker}, .health_names = {}, .open_door = &open_door});
     EXPECT_TRUE(started.ok()) << started.status();
     server = *std::move(started);
   }
   const std::string& address() const { return server->address(); }
 
+  OpenDoor open_door;
   MemberDoor door;
   GuardedWorker worker;
   std::unique_ptr<RpcServer> server;
@@ -156,7 +158,8 @@ TEST(Member, WhoCannotProveItselfHearsNoCall) {
 }
 
 TEST(Member, WhoKnowsNoProofIsOfAnotherVersion) {
-  MemberDoor door{ClusterKey()};
+  OpenDoor open_door;
+  MemberDoor door{ClusterKey(), open_door};
   GuardedWorker worker{door};
   const auto server = *RpcServer::Start({.listen = "127.0.0.1:0", .services = {&worker}, .health_names = {}});
   EXPECT_EQ(Call(MakeMemberChannel(server->address(), ClusterKey(kOurs))).code(),

@@ -1,5 +1,7 @@
 #include "server/rpc/message_call.h"
 
+#include <algorithm>
+#include <atomic>
 #include <future>
 #include <memory>
 #include <string>
@@ -12,6 +14,8 @@
 #include "server/rpc/message_service.h"
 #include "tests/server/rpc/loopback.h"
 #include "tests/server/rpc/raw_call.h"
+#include "tests/server/rpc/waiting_calls.h"
+#include "tests/testing/raw_http2.h"
 
 namespace runahead {
 namespace {
@@ -20,6 +24,7 @@ using testing::CallRaw;
 using ::testing::HasSubstr;
 
 constexpr int kAnswers = 20;
+constexpr int64_t kLongAnswer = 3 << 20;
 
 // Says once that a call has begun, was cancelled, and is done.
 struct CallLife {
@@ -27,12 +32,13 @@ struct CallLife {
 };
 
 // Tokenize answers with the length of the text, or waits for a cancel where that is "wait"; Generate with kAnswers
-// messages, or with a failure in their midst where the prompt is "fail".
+// messages, or with a failure in their midst where the prompt is "fail"; Detokenize with kLongAnswer bytes.
 class Lengths final : public MessageService<v1::Inference> {
  public:
   explicit Lengths(CallDoor door = {}) : MessageService(std::move(door)) {
     Unary("Tokenize", &Lengths::Tokenize);
     Stream("Generate", &Lengths::Generate);
+    Unary("Detokenize", &Lengths::Detokenize);
     Unary("GetTrace", &Lengths::GetTrace);
   }
   CallLife& life() { return life_; }
@@ -75,6 +81,13 @@ class Lengths final : public MessageService<v1::Inference> {
                                      v1::TokenizeResponse* response) override {
     if (request->text() == "wait") return new Held(life_);
     response->add_ids(static_cast<int32_t>(request->text().size()));
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context, const v1::DetokenizeRequest*,
+                                       v1::DetokenizeResponse* response) override {
+    response->set_text(std::string(kLongAnswer, 'a'));
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;
@@ -244,6 +257,14 @@ TEST(CallDoor, JudgesACallBeforeAnythingOfItsMessageHasCome) {
   EXPECT_TRUE(v1::Inference::NewStub(doored.channel)->Tokenize(&context, {}, &response).ok());
 }
 
+TEST(CallDoor, RefusesAMessageThatIsLongerThanItSays) {
+  Doored doored({.longest = 100});
+  EXPECT_TRUE(doored.Tokenize(std::string(90, 'a')).ok());
+  const grpc::Status status = doored.Tokenize(std::string(101, 'a'));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("it may have 100"));
+}
+
 TEST(CallDoor, GivesUpAMessageThatDoesNotComeWhileOthersWait) {
   Arrivals arrivals(
       {.bytes = 1, .message_bytes = 1, .patience = absl::Seconds(20), .short_patience = absl::Milliseconds(100)}, {},
@@ -257,26 +278,14 @@ TEST(CallDoor, GivesUpAMessageThatDoesNotComeWhileOthersWait) {
 }
 
 TEST(CallDoor, WhoIsGoneWhileHeWaitsIsForgotten) {
-  Mutex mu;
-  CondVar changed;
-  int waiting = 0;
+  testing::WaitingCalls waiting;
   Arrivals arrivals({.bytes = 1, .message_bytes = 1, .patience = absl::Minutes(1), .short_patience = absl::Minutes(1)},
-                    {.changed =
-                         [&](int, int now) {
-                           MutexLock lock(mu);
-                           waiting = now;
-                           changed.NotifyAll();
-                         }},
-                    RealClock(), [](const std::string&) { return 0; });
-  const auto await = [&](int count) {
-    MutexLock lock(mu);
-    while (waiting != count) changed.Wait(mu);
-  };
+                    waiting.watcher(), RealClock(), [](const std::string&) { return 0; });
   Doored doored({.arrivals = &arrivals});
   OpenCall first(doored.channel), second(doored.channel);
-  await(1);
+  waiting.Await(1);
   second.Cancel();
-  await(0);
+  waiting.Await(0);
   first.Cancel();
   EXPECT_EQ(first.AwaitEnd().error_code(), grpc::StatusCode::CANCELLED);
   EXPECT_EQ(second.AwaitEnd().error_code(), grpc::StatusCode::CANCELLED);
@@ -299,6 +308,36 @@ TEST(CallDoor, TakesTheMemoryOfARequestAndGivesItBack) {
   EXPECT_TRUE(doored.Tokenize(std::string(2'000, 'a')).ok());
   doored.server->Drain(absl::Seconds(30));  // a call's end comes before its memory is back
   EXPECT_EQ(memory.refusals(), 2);
+}
+
+// The client takes nothing of an answer that is longer than gRPC sends unasked: the test's connection grants no more.
+TEST(CallDoor, AnAnswerThatIsNotTakenIsCountedAndCutOff) {
+  std::promise<void> cut;
+  std::atomic<int64_t> most = 0, now = 0;
+  ByteBudget memory(100 << 20);
+  Departures departures({.bytes = 8 << 20, .min_rate = 8 << 20, .patience = absl::Milliseconds(100)},
+                        {.changed = [&](int64_t bytes) { most = std::max(most.load(), now = bytes); },
+                         .cut =
+                             [&](DepartureWatcher::Cut why) {
+                               EXPECT_EQ(why, DepartureWatcher::Cut::kSlow);
+                               cut.set_value();
+                             }},
+                        RealClock());
+  Doored doored({.memory = &memory, .departures = &departures});
+  testing::RawHttp2 client(doored.server->address());
+  const uint32_t call = client.Call("/runahead.v1.Inference/Detokenize");
+  const std::string empty = testing::RawHttp2::Prefix(0);
+  ASSERT_EQ(client.Send(call, empty), empty.size());
+  while (!client.Ended(call) && client.Pump(absl::Milliseconds(100))) {
+  }
+  EXPECT_TRUE(client.Ended(call)) << "the connection ended instead";
+  cut.get_future().wait();
+  EXPECT_GT(most, kLongAnswer);
+  EXPECT_LT(most, kLongAnswer + (1 << 20));
+  EXPECT_EQ(now, 0);
+  EXPECT_TRUE(doored.Tokenize("after it").ok());
+  doored.server->Drain(absl::Seconds(30));
+  EXPECT_EQ(memory.taken(), 0);
 }
 
 }  // namespace

@@ -99,5 +99,26 @@ TEST(ParseMessage, CountsWhatAMessageWillTake) {
   EXPECT_GT(CountedBytes(chat.SerializeAsString().substr(0, 50'000)), 0);
 }
 
+// A part that the message's type does not have is kept as it came. A group holds any number of them.
+TEST(ParseMessage, CountsWhatIsWithinUnknownGroups) {
+  constexpr char kBegin = (14 << 3) | 3, kEnd = (14 << 3) | 4, kText = (4 << 3) | 2, kNumber = 4 << 3;
+  std::string texts(1, kBegin), numbers(1, kBegin), groups;
+  for (int i = 0; i < 50'000; ++i) {
+    texts.append({kText, '\0'});
+    numbers.append({kNumber, '\1'});
+    groups.append({kBegin, kBegin, kEnd, kEnd});
+  }
+  for (const std::string& bytes : {texts + kEnd, numbers + kEnd, groups}) {
+    v1::GenerateRequest request;
+    ASSERT_TRUE(request.ParseFromString(bytes));
+    const auto least = static_cast<int64_t>(request.SpaceUsedLong());
+    EXPECT_GE(CountedBytes(bytes), least);
+    EXPECT_LT(CountedBytes(bytes), 10 * least);
+  }
+  // One that never ends, and more of them in each other than are parsed.
+  EXPECT_GT(CountedBytes(texts), 50'000);
+  EXPECT_GT(CountedBytes(std::string(1000, kBegin)), 0);
+}
+
 }  // namespace
 }  // namespace runahead

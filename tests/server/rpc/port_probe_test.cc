@@ -3,6 +3,8 @@
 #include <sys/socket.h>
 
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "server/base/listening_sockets.h"
@@ -11,8 +13,12 @@
 namespace runahead {
 namespace {
 
-std::unique_ptr<PortProbe> ProbeOf(const SocketAddress& to) {
-  auto probe = PortProbe::Create(to, [](const SocketAddress&) {});
+// `acceptance` is what the listener says before, and what it says after the question.
+std::unique_ptr<PortProbe> ProbeOf(const SocketAddress& to, std::vector<Acceptance> acceptance = {{}, {}}) {
+  const auto next = [acceptance = std::move(acceptance), at = size_t{0}]() mutable {
+    return acceptance[at++ % acceptance.size()];
+  };
+  auto probe = PortProbe::Create(to, {[](const SocketAddress&) {}, next});
   EXPECT_TRUE(probe.ok()) << probe.status();
   return *std::move(probe);
 }
@@ -36,6 +42,46 @@ TEST(PortProbe, SaysThatNobodyAnswers) {
   ASSERT_TRUE(sockets.ok());
   const auto probe = ProbeOf(OwnAddress(sockets->sockets.front()));
   EXPECT_EQ(probe->Ask(absl::Milliseconds(50)).message(), "the answer took too long");
+}
+
+// The system's queue before the port is full, so that nobody comes in.
+TEST(PortProbe, OverloadIsNoDeafness) {
+  const auto sockets = ListenOn("listen", {"127.0.0.1", 0});
+  ASSERT_TRUE(sockets.ok());
+  const Descriptor& port = sockets->sockets.front();
+  ASSERT_EQ(listen(port.get(), 0), 0);
+  const SocketAddress to = OwnAddress(port);
+  const Descriptor first(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(connect(first.get(), to.get(), to.length), 0);
+  const auto ask = [&](Acceptance before, Acceptance after) {
+    return ProbeOf(to, {before, after})->Ask(absl::Milliseconds(50));
+  };
+  const Acceptance at_first{.all = 7, .expected = true};
+  EXPECT_EQ(ask(at_first, {.all = 7, .expected = false}), absl::UnavailableError("connecting took too long"));
+  EXPECT_EQ(ask(at_first, {.all = 9, .expected = false}),
+            absl::ResourceExhaustedError("connecting took too long, while 2 other connections were accepted"));
+  // It is accepted at last, and has no answer.
+  EXPECT_EQ(ask(at_first, {.all = 9, .expected = true}), absl::UnavailableError("connecting took too long"));
+}
+
+TEST(PortProbe, ComesInWhenThereIsRoom) {
+  const auto sockets = ListenOn("listen", {"127.0.0.1", 0});
+  ASSERT_TRUE(sockets.ok());
+  const Descriptor& port = sockets->sockets.front();
+  ASSERT_EQ(listen(port.get(), 0), 0);
+  const SocketAddress to = OwnAddress(port);
+  const Descriptor first(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(connect(first.get(), to.get(), to.length), 0);
+  // The second connection is announced: the first one makes room.
+  int tries = 0;
+  std::vector<Descriptor> accepted;
+  const auto announce = [&](const SocketAddress&) {
+    if (++tries == 2) accepted.emplace_back(accept4(port.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  };
+  const auto probe = PortProbe::Create(to, {announce, [] { return Acceptance{}; }});
+  ASSERT_TRUE(probe.ok()) << probe.status();
+  EXPECT_EQ((*probe)->Ask(absl::Milliseconds(700)).message(), "the answer took too long");
+  EXPECT_EQ(tries, 2) << "the system itself would have tried again after a second";
 }
 
 TEST(PortProbe, SaysThatSomethingElseAnswers) {

@@ -38,6 +38,15 @@ TEST(ReceivedBytes, CountsWhatCameOverAConnection) {
     ASSERT_TRUE(testing::CallListModels(channel).ok());
     EXPECT_GT(bytes.Of(name).value_or(0), *before);
     EXPECT_FALSE(bytes.Of("ipv4:127.0.0.1:1"));
+    bytes.HangUp("ipv4:127.0.0.1:1");  // nobody's: nothing happens
+    ASSERT_TRUE(testing::CallListModels(channel).ok());
+    const uint64_t so_far = bytes.Of(name).value_or(0);
+    EXPECT_GT(so_far, *before);
+    bytes.HangUp(name);
+    while (bytes.Of(name)) {
+    }
+    while (!testing::CallListModels(channel).ok()) {  // over another connection
+    }
   }
 }
 

@@ -2,11 +2,16 @@
 
 #include <google/protobuf/descriptor.pb.h>
 
+#include <deque>
+#include <filesystem>
+#include <iterator>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "grpc/reflection/v1/reflection.grpc.pb.h"
+#include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
 #include "gtest/gtest.h"
 #include "tests/server/rpc/loopback.h"
 
@@ -100,6 +105,32 @@ TEST_F(ReflectionTest, SaysWhatItDoesNotHaveAndGoesOn) {
   }
   EXPECT_EQ(answers[0].error_response().error_message(), "there is no runahead.v1.Nobody");
   EXPECT_EQ(answers[3].error_response().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+// gRPC's own service of the older name took a thread for each open stream, from anybody.
+TEST_F(ReflectionTest, OpenStreamsOfEitherNameTakeNoThread) {
+  namespace older = grpc::reflection::v1alpha;
+  const auto threads = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
+  };
+  const auto older_stub = older::ServerReflection::NewStub(MakeChannel(server_->address()));
+  std::deque<grpc::ClientContext> contexts;
+  std::vector<std::unique_ptr<
+      grpc::ClientReaderWriter<older::ServerReflectionRequest, older::ServerReflectionResponse>>> streams;
+  const auto before = threads();
+  constexpr int kStreams = 60;
+  for (int i = 0; i < kStreams; ++i) {
+    streams.push_back(older_stub->ServerReflectionInfo(&contexts.emplace_back()));
+    older::ServerReflectionRequest question;
+    question.set_list_services("*");
+    older::ServerReflectionResponse answer;
+    ASSERT_TRUE(streams.back()->Write(question));
+    ASSERT_TRUE(streams.back()->Read(&answer));
+    EXPECT_GT(answer.list_services_response().service_size(), 2);
+  }
+  EXPECT_LT(threads(), before + kStreams / 3) << "gRPC may start a few of its own";
+  for (const auto& stream : streams) stream->WritesDone();
+  for (const auto& stream : streams) EXPECT_TRUE(stream->Finish().ok());
 }
 
 }  // namespace

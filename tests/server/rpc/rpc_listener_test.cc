@@ -11,12 +11,15 @@
 namespace runahead {
 namespace {
 
+constexpr int kReceiveBuffer = 32 << 10;  // less than any system gives by itself
+
 class RpcListenerTest : public ::testing::Test {
  protected:
   RpcListenerTest() : sockets_(*ListenOn("listen", {"127.0.0.1", 0})), to_(OwnAddress(sockets_.sockets.front())) {}
 
   void Start(int max_connections) {
-    listener_.emplace(std::move(sockets_), RpcListenerOptions{max_connections, absl::Seconds(20), &metrics_},
+    listener_.emplace(std::move(sockets_),
+                      RpcListenerOptions{max_connections, absl::Seconds(20), &metrics_, kReceiveBuffer},
                       [this](Descriptor connection, const Descriptor&) {
                         MutexLock lock(mu_);
                         taken_.push_back(std::move(connection));
@@ -60,6 +63,18 @@ class RpcListenerTest : public ::testing::Test {
   std::vector<Descriptor> taken_ RUNAHEAD_GUARDED_BY(mu_);
   std::optional<RpcListener> listener_;  // its thread uses what is above
 };
+
+// gRPC's buffers grow with what comes at once (RpcPortOptions).
+TEST_F(RpcListenerTest, TheKernelKeepsAsMuchOfAConnectionAsItIsAskedTo) {
+  Start(4);
+  const Descriptor client = Connect();
+  AwaitTaken(1);
+  MutexLock lock(mu_);
+  int bytes = 0;
+  socklen_t size = sizeof(bytes);
+  ASSERT_EQ(getsockopt(taken_[0].get(), SOL_SOCKET, SO_RCVBUF, &bytes, &size), 0);
+  EXPECT_LE(bytes, 2 * kReceiveBuffer) << "the kernel counts twice what it was asked for";
+}
 
 TEST_F(RpcListenerTest, OneAddressHasThreeQuartersAndAllHaveAll) {
   Start(4);

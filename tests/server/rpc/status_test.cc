@@ -70,6 +70,14 @@ TEST(Status, LongMessagesAreCutAtAWholeCharacterAndStillArrive) {
   EXPECT_EQ(RetryAfter(received), absl::Seconds(1));
 }
 
+TEST(Status, DetailsArriveBesideAMessageThatIsNoUtf8) {
+  const absl::Status sent = WithRetryAfter(InvalidField("model", "there is no '\xff'"), absl::Seconds(1));
+  const absl::Status received = OverTheWire(sent);
+  EXPECT_EQ(received.message(), "model: there is no '\\xff'");
+  EXPECT_EQ(BlamedField(received), "model");
+  EXPECT_EQ(RetryAfter(received), absl::Seconds(1));
+}
+
 TEST(Status, DetailsOfSomebodyElseDoNoHarm) {
   const absl::Status garbage = FromGrpcStatus(grpc::Status(grpc::StatusCode::ABORTED, "m", "\xff\xff garbage"));
   EXPECT_EQ(garbage, absl::AbortedError("m"));

@@ -118,11 +118,61 @@ TEST(ChatTemplate, ArgumentsOfCallsThatAreJsonAsATextAreTheObjectThatTheyHold) {
   EXPECT_EQ(rendered(R"([{"function": {"arguments": "{}"}}])"), "{}");
 }
 
+// One call with these arguments, which are JSON.
+Chat Calling(const std::string& arguments) {
+  ChatMessage message{"assistant", ""};
+  message.tool_calls = absl::StrCat(R"([{"function": {"name": "f", "arguments": )", arguments, "}}]");
+  return Of({message});
+}
+
+constexpr const char* kCompact = R"("{\"b\":\"x\",\"a\": [1,null]}")";
+constexpr const char* kObject = R"({"b": "x", "a": [1, null]})";
+
+std::string OfArguments(const std::string& expressions, const std::string& arguments) {
+  const auto text = Parsed("{% set a = messages[0].tool_calls[0].function.arguments %}" + expressions);
+  const auto rendered = text.Render(Calling(arguments));
+  return rendered.ok() ? *rendered : std::string(rendered.status().message());
+}
+
+TEST(ChatTemplate, ArgumentsThatAreWrittenAreTheTextThatTheyCameAs) {
+  const std::string text = R"({"b":"x","a": [1,null]})";
+  for (const char* form :
+       {"{{ a }}", "{{ '' ~ a }}", "{{ '' + a }}", "{{ a + '' }}", "{{ a | string }}", "{{ a | trim }}",
+        "{{ [a] | join }}", "{{ a.strip() }}", "{{ a[:] }}", "{% set x = a %}{{ x or '' }}"}) {
+    EXPECT_EQ(OfArguments(form, kCompact), text) << form;
+  }
+  EXPECT_EQ(OfArguments("{{ a == '{}' }}{{ a != '{}' }}{{ '{}' == a }}", R"("{}")"), "TrueFalseTrue");
+  EXPECT_EQ(OfArguments("{{ a == '{}' }}{{ a[0] }}{{ a[1:-1] }}{{ a.startswith('{') }}", R"("{\"k\": 1}")"),
+            R"(False{"k": 1True)");
+}
+
+TEST(ChatTemplate, ArgumentsThatAreTakenApartAskedAboutOrMadeJsonAreTheObject) {
+  for (const char* arguments : {kCompact, kObject}) {
+    EXPECT_EQ(OfArguments("{{ a | tojson }}", arguments), kObject);
+    EXPECT_EQ(OfArguments("{{ messages[0].tool_calls[0].function | tojson }}", arguments),
+              absl::StrCat(R"({"name": "f", "arguments": )", kObject, "}"));
+    EXPECT_EQ(OfArguments("{{ a.b }}{{ a['a'] }}{{ a.get('b') }}{% for k in a %}{{ k }}{% endfor %}", arguments),
+              "x[1, None]xba");
+    EXPECT_EQ(OfArguments("{% for k, v in a | dictsort %}{{ k }}={{ v }};{% endfor %}", arguments), "a=[1, None];b=x;");
+    EXPECT_EQ(OfArguments("{{ a is mapping }}{{ a is string }}{{ 'b' in a }}{{ a | length }}", arguments),
+              "TrueFalseTrue2");
+  }
+}
+
+// Else as transformers writes them, which has no sum of an object and a text.
+TEST(ChatTemplate, ArgumentsThatCameAsAnObjectAreJsonWhereATextIsAddedToThem) {
+  EXPECT_EQ(OfArguments("{{ '<' + a + '>' }}", kObject), absl::StrCat("<", kObject, ">"));
+  EXPECT_EQ(OfArguments("{{ a }}", kObject), "{'b': 'x', 'a': [1, None]}");
+  EXPECT_THAT(OfArguments("{{ 'x' + messages[0].tool_calls[0].function }}", kObject),
+              HasSubstr("a string + a dict has no meaning here"));
+}
+
 TEST(ChatTemplate, ArgumentsThatHoldNoObjectAreRefusedByName) {
   const ChatTemplate chat = Parsed("{{ messages[1].tool_calls[0] }}");
   ChatMessage call{"assistant", ""};
   for (const char* arguments : {R"("")", R"("secret")", R"("[1]")", R"("3")", R"("null")", R"("{\"secret\"")",
-                                R"("{\"secret\": 1, \"secret\": 2}")", R"("{\"secret\": 18446744073709551616}")"}) {
+                                R"("{\"secret\": 1, \"secret\": 2}")", R"("{\"secret\": 18446744073709551616}")", "[1]",
+                                "7", "true", "null", R"({"secret": 18446744073709551616})"}) {
     call.tool_calls =
         absl::StrCat(R"([{"function": {"arguments": {}}}, {"function": {"name": "f", "arguments": )", arguments, "}}]");
     const std::string refusal = Refusal(chat, Of({{"user", "a"}, call}));
@@ -132,6 +182,13 @@ TEST(ChatTemplate, ArgumentsThatHoldNoObjectAreRefusedByName) {
   call.tool_calls = R"([{"function": {"arguments": {}}}, {"function": {"name": "f", "arguments": "secret"}}])";
   EXPECT_EQ(Refusal(chat, Of({{"user", "a"}, call})),
             "messages[1].tool_calls[1].function.arguments: the text is not JSON at byte 1");
+  for (const char* arguments : {"[1]", "7", "false", "null"}) {
+    EXPECT_THAT(Refusal(chat, Of({{"user", "a"}, Calling(arguments).messages[0]})),
+                testing::StartsWith("messages[1].tool_calls[0].function.arguments: it is no object"))
+        << arguments;
+  }
+  EXPECT_EQ(Refusal(chat, Of({{"user", "a"}, Calling(R"("")").messages[0]})),
+            "messages[1].tool_calls[0].function.arguments: the text is empty; a call without arguments has {}");
 }
 
 TEST(ChatTemplate, TheDefaultSystemMessageComesFromTheTemplate) {
@@ -178,7 +235,8 @@ TEST(ChatTemplate, ToolsAndVariablesAreJson) {
 TEST(ChatTemplate, VariablesThatComeFromElsewhereAreRefusedByName) {
   const ChatTemplate chat = Parsed("{{ documents }}");
   Chat given = Of({{"user", "a"}});
-  for (const std::string name : {"messages", "tools", "bos_token", "eos_token", "unk_token", "pad_token"}) {
+  for (const std::string name : {"messages", "tools", "bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
+                                 "cls_token", "mask_token", "additional_special_tokens"}) {
     given.variables = absl::StrCat("{\"x\": 1, \"", name, "\": null}");
     EXPECT_THAT(Refusal(chat, given), testing::StartsWith("template_variables." + name + ": it cannot be set here"));
   }
@@ -209,6 +267,7 @@ TEST(ChatTemplate, WhatIsNotUnderstoodIsShownWithItsPlace) {
   };
   EXPECT_THAT(refusal("\n{% extends 'x' %}"), HasSubstr("line 2, at `{% extends 'x' %}`"));
   EXPECT_THAT(refusal("a\xff"), HasSubstr("it is not UTF-8 at byte 1"));
+  EXPECT_THAT(refusal("{% \x1b[31m %}"), HasSubstr("line 1, at `\\x1b[31m %}`: "));
 }
 
 TEST(ChatTemplate, MessagesAreChecked) {
@@ -312,6 +371,17 @@ TEST_F(FromFile, ChatsWithToolsHaveATemplateOfTheirOwnWhereThereIsOne) {
   Load("plain", "{{ oh");
   EXPECT_THAT(std::string(ChatTemplate::FromModel(*file_, *tokenizer_).status().message()),
               HasSubstr("the chat template for tools is not understood"));
+}
+
+TEST_F(FromFile, ATemplateForToolsAloneIsForChatsWithTools) {
+  Load(nullptr, "{{ tools | length }} tools");
+  const ChatTemplate chat = *ChatTemplate::FromModel(*file_, *tokenizer_);
+  Chat given = Of({{"user", "a"}});
+  EXPECT_EQ(chat.Render(given).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(chat.Render(given).status().message()),
+              HasSubstr("only chat template is for chats with tools"));
+  given.tools = R"([{"name": "f"}])";
+  EXPECT_EQ(*chat.Render(given), "1 tools");
 }
 
 TEST_F(FromFile, MissingAndForeignTemplatesSayHowToGoOn) {

@@ -30,6 +30,7 @@ struct SentencePieceFile {
   std::optional<bool> squeeze;
   uint32_t bos = 1;
   std::vector<int32_t> ends;
+  std::optional<uint32_t> end_of_turn, end_of_message;
 
   SentencePieceFile() {
     for (int byte = 0; byte < 256; ++byte) Add(absl::StrFormat("<0x%02X>", byte), 0, 6);
@@ -57,6 +58,8 @@ struct SentencePieceFile {
     if (add_bos) builder.AddBool("tokenizer.ggml.add_bos_token", *add_bos);
     if (squeeze) builder.AddBool("tokenizer.ggml.remove_extra_whitespaces", *squeeze);
     if (!ends.empty()) builder.AddInts("tokenizer.ggml.eos_token_ids", ends);
+    if (end_of_turn) builder.AddUint32("tokenizer.ggml.eot_token_id", *end_of_turn);
+    if (end_of_message) builder.AddUint32("tokenizer.ggml.eom_token_id", *end_of_message);
     return builder.Build();
   }
 
@@ -170,6 +173,13 @@ TEST(SentencePieceGguf, BosAndEnds) {
   EXPECT_THAT((*file.Load())->end_ids(), ElementsAre(2));
   file.ends = {5, 2, 5, -1, 32000};
   EXPECT_THAT((*file.Load())->end_ids(), ElementsAre(2, 5));
+  file.end_of_turn = 7;
+  file.end_of_message = 8;
+  EXPECT_THAT((*file.Load())->end_ids(), ElementsAre(2, 5, 7, 8));
+  file.end_of_message = 100'000;
+  EXPECT_THAT(PieceRefusal(file), HasSubstr("tokenizer.ggml.eom_token_id is 100000; the vocabulary ends at"));
+  file.end_of_turn.reset();
+  file.end_of_message.reset();
   const int32_t turn = file.Add("<end_of_turn>", 0, 4);
   EXPECT_THAT((*file.Load())->end_ids(), ElementsAre(2, 5, turn));
   EXPECT_TRUE((*file.Load())->IsSpecial(turn));
@@ -200,6 +210,8 @@ TEST(SentencePieceGguf, RefusalsNameWhatIsWrong) {
   file = {};
   file.tokens[10] = "<0x0G>";
   EXPECT_THAT(PieceRefusal(file), HasSubstr("token 10 '<0x0G>' is of type byte, but not of the form <0x00>"));
+  file.tokens[10] = "<0x0\x1b\xff>";
+  EXPECT_THAT(PieceRefusal(file), HasSubstr("token 10 '<0x0\\x1b\\xff>' is of type byte"));
   file = {};
   const int32_t longest = file.Add(std::string(1025, 'x'), 0);
   EXPECT_THAT(PieceRefusal(file), HasSubstr("token " + std::to_string(longest) + " has 1025 bytes; at most 1024"));

@@ -255,6 +255,41 @@ TEST(TokenizerJson, TheConfigurationNamesBosAndEos) {
               HasSubstr("tokenizer_config.json.bos_token: must be a string"));
 }
 
+TEST(TokenizerJson, TheClassThatTheConfigurationNamesSaysHowTextsBegin) {
+  const json file = ByteLevelJson();
+  const auto begins = [&](const char* name, const json& more) {
+    json config = more;
+    config["tokenizer_class"] = name;
+    config["bos_token"] = "<|end|>";
+    return (*LoadJson(file, config))->adds_bos();
+  };
+  EXPECT_TRUE(begins("LlamaTokenizer", json::object()));
+  EXPECT_TRUE(begins("LlamaTokenizerFast", json::object()));
+  EXPECT_FALSE(begins("LlamaTokenizer", {{"add_bos_token", false}}));
+  EXPECT_FALSE(begins("GPTNeoXTokenizer", json::object()));
+  EXPECT_TRUE(begins("GPTNeoXTokenizer", {{"add_bos_token", true}}));
+  EXPECT_FALSE(begins("PreTrainedTokenizerFast", {{"add_bos_token", true}}));
+}
+
+TEST(TokenizerJson, TokensOfTheConfigurationAreAddedToThoseOfTheFile) {
+  const json file = ByteLevelJson();
+  EXPECT_FALSE((*LoadJson(file))->IsSpecial(257));
+  EXPECT_TRUE((*LoadJson(file, {{"pad_token", "the"}}))->IsSpecial(257));
+  EXPECT_TRUE((*LoadJson(file, {{"additional_special_tokens", {"the"}}}))->IsSpecial(257));
+  EXPECT_TRUE((*LoadJson(file, {{"added_tokens_decoder", {{"257", {{"content", "the"}, {"special", true}}}}}}))
+                  ->IsSpecial(257));
+  const auto next = (*LoadJson(file))->vocab_size();
+  const auto with = [&](int64_t id) {
+    return (*LoadJson(file,
+                      {{"added_tokens_decoder", {{std::to_string(id), {{"content", "<new>"}, {"special", true}}}}}}))
+        ->vocab_size();
+  };
+  EXPECT_EQ(with(next), next + 1);
+  EXPECT_EQ(with(next + 1), next) << "which no file places";
+  EXPECT_THAT(JsonTokenizerRefusal(file, {{"added_tokens_decoder", {{"x", {{"content", "<new>"}}}}}}),
+              HasSubstr("must be a token's id"));
+}
+
 TEST(TokenizerJson, UsersTextNeverMergesIntoAControlToken) {
   json file = ByteLevelJson();
   file["pre_tokenizer"]["use_regex"] = false;

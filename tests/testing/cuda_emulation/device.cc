@@ -329,6 +329,7 @@ cudaError_t cudaGetLastError() {
   X(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy")                  \
   X(cudaErrorStubLibrary, "CUDA driver is a stub library")                                 \
   X(cudaErrorInsufficientDriver, "CUDA driver version is insufficient")                    \
+  X(cudaErrorCallRequiresNewerDriver, "the driver is older than the call")                 \
   X(cudaErrorDevicesUnavailable, "CUDA-capable device(s) is/are busy or unavailable")      \
   X(cudaErrorInvalidDeviceFunction, "invalid device function")                             \
   X(cudaErrorNoDevice, "no CUDA-capable device is detected")                               \

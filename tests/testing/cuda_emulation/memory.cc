@@ -291,6 +291,24 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t count, cudaMemcpy
   });
 }
 
+// All have the one attribute that is given.
+cudaError_t cudaMemcpyBatchAsync(void* const* dsts, const void* const* srcs, const size_t* sizes, size_t count,
+                                 cudaMemcpyAttributes* attrs, size_t* attrsIdxs, size_t numAttrs, cudaStream_t stream) {
+  return Api("cudaMemcpyBatchAsync", [&] {
+    if (count == 0 || numAttrs != 1 || attrsIdxs[0] != 0 || stream == nullptr) return cudaErrorInvalidValue;
+    if (attrs->srcAccessOrder != cudaMemcpySrcAccessOrderStream) return cudaErrorInvalidValue;
+    if (FindStream(stream)->capture() != nullptr) return cudaErrorNotSupported;
+    for (size_t i = 0; i < count; ++i) {
+      if (sizes[i] == 0) return cudaErrorInvalidValue;
+      const cudaError_t error = SubmitCopy(
+          {static_cast<std::byte*>(dsts[i]), sizes[i], static_cast<const std::byte*>(srcs[i]), sizes[i], sizes[i], 1},
+          cudaMemcpyDefault, stream);
+      if (error != cudaSuccess) return error;
+    }
+    return cudaSuccess;
+  });
+}
+
 cudaError_t cudaMemcpy2DAsync(void* dst, size_t dpitch, const void* src, size_t spitch, size_t width, size_t height,
                               cudaMemcpyKind kind, cudaStream_t stream) {
   return Api("cudaMemcpy2DAsync", [&] {

@@ -57,14 +57,15 @@ __global__ void PlainPrefill(FlashPrefillArgs args) {
   for (int d = 0; d < head_dim; ++d) StoreFloat(softmax.sums[d] / softmax.weights, out + d);
 }
 
-// A thread for each piece and head.
+// Query `i` of a run, one of its heads.
 template <typename T>
-__global__ void PlainPieces(FlashPiecesArgs of) {
+__device__ void AttendPiece(const FlashPiecesArgs& of, const PieceRun& run, int32_t i, int head) {
   const AttentionArgs& args = of.attention;
-  const AttentionPiece piece = of.pieces[blockIdx.x];
+  const int32_t number = run.first + i * run.step;
+  const AttentionPiece piece = of.work.pieces[number];
   if (piece.tokens == 0) return;
-  const int head = static_cast<int>(blockIdx.y), head_dim = args.head_dim;
-  float* const partial = Rows<float>(of.partials).at(blockIdx.x);
+  const int head_dim = args.head_dim;
+  float* const partial = Rows<float>(of.partials).at(number);
   float& log = partial[args.heads * head_dim + head];
   const int64_t hidden = args.window > 0 ? piece.left - args.window : 0;
   if (hidden >= piece.tokens) {
@@ -82,12 +83,24 @@ __global__ void PlainPieces(FlashPiecesArgs of) {
                  head / (args.heads / args.kv_heads) * head_dim;
     softmax.Add(Score(q, k, head_dim, args.scale), k + values, head_dim);
   }
-  // As FlashInfer's writes outputs: where that takes two floats at a time, through memory of its own.
-  const bool direct = reinterpret_cast<uintptr_t>(partial) % (2 * sizeof(float)) == 0;
-  float* const outputs = direct ? partial : of.workspace + static_cast<int64_t>(blockIdx.x) * args.heads * head_dim;
+  // As FlashInfer's writes: outputs, by two floats at a time, and logarithms to their places, or through memory of its
+  // own.
+  const bool direct = run.count == 1 && reinterpret_cast<uintptr_t>(partial) % (2 * sizeof(float)) == 0;
+  const int64_t room = of.work.count * of.work.most_queries, at = blockIdx.x * of.work.most_queries + i;
+  float* const outputs = direct ? partial : of.workspace + at * args.heads * head_dim;
+  float* const logs = run.count == 1 ? &log : of.workspace + room * args.heads * head_dim + at * args.heads + head;
   for (int d = 0; d < head_dim; ++d) outputs[head * head_dim + d] = softmax.sums[d] / softmax.weights;
+  *logs = softmax.max + log2f(softmax.weights);
   for (int d = 0; d < head_dim; ++d) partial[head * head_dim + d] = outputs[head * head_dim + d];
-  log = softmax.max + log2f(softmax.weights);
+  log = *logs;
+}
+
+// A thread for each run and head.
+template <typename T>
+__global__ void PlainPieces(FlashPiecesArgs of) {
+  const PieceRun run = of.work.runs[blockIdx.x];
+  if (run.first < 0) return;
+  for (int32_t i = 0; i < run.count; ++i) AttendPiece<T>(of, run, i, static_cast<int>(blockIdx.y));
 }
 
 }  // namespace
@@ -121,7 +134,7 @@ cudaError_t LaunchPrefillHopperF16Dim128(const FlashPrefillArgs& args, cudaStrea
 }
 
 cudaError_t LaunchDecodePieces(const FlashPiecesArgs& args, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(args.piece_count), static_cast<unsigned>(args.attention.heads));
+  const dim3 grid(static_cast<unsigned>(args.work.count), static_cast<unsigned>(args.attention.heads));
   return ForDType(args.attention.q.dtype, [&](auto* element) {
     return Launch(&PlainPieces<std::remove_pointer_t<decltype(element)>>, grid, dim3(1), stream, args);
   });

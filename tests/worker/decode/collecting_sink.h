@@ -21,6 +21,12 @@ class CollectingSink final : public DecodeSink {
     tokens_.push_back(std::move(token));
     changed_.NotifyAll();
   }
+  void OnMoved(const MoveOutcome& outcome) override {
+    MutexLock lock(mu_);
+    EXPECT_FALSE(end_.has_value());
+    moves_.push_back(outcome);
+    changed_.NotifyAll();
+  }
   void OnEnd(absl::Status status) override {
     MutexLock lock(mu_);
     EXPECT_FALSE(end_.has_value());
@@ -31,6 +37,16 @@ class CollectingSink final : public DecodeSink {
     MutexLock lock(mu_);
     while (!end_.has_value()) changed_.Wait(mu_);
     return *end_;
+  }
+  // What came of the `count`-th move.
+  MoveOutcome AwaitMove(size_t count = 1) {
+    MutexLock lock(mu_);
+    while (moves_.size() < count) changed_.Wait(mu_);
+    return moves_[count - 1];
+  }
+  size_t moves() {
+    MutexLock lock(mu_);
+    return moves_.size();
   }
   void AwaitTokens(size_t count) {
     MutexLock lock(mu_);
@@ -50,6 +66,7 @@ class CollectingSink final : public DecodeSink {
  private:
   Mutex mu_;
   CondVar changed_;
+  std::vector<MoveOutcome> moves_ RUNAHEAD_GUARDED_BY(mu_);
   std::vector<Sampled> tokens_ RUNAHEAD_GUARDED_BY(mu_);
   std::optional<absl::Status> end_ RUNAHEAD_GUARDED_BY(mu_);
 };

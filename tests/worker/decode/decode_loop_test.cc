@@ -58,7 +58,7 @@ class TierLoop {
 
  private:
   KvStore::Sequence Fill(int64_t prompt) {
-    const LeaseId lease = *store_->Reserve(prompt, prompt + kSteps);
+    const LeaseId lease = *store_->Reserve({.prompt_tokens = prompt, .total_tokens = prompt + kSteps});
     std::mt19937 random(static_cast<uint32_t>(prompt));
     std::normal_distribution<float> normal;
     for (int64_t layer = 0; layer < store_->options().layers; ++layer) {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/exactness.h"
 #include "tests/testing/model_fixture.h"
+#include "tests/worker/decode/made_up_kv.h"
 #include "worker/decode/engine.h"
 
 namespace runahead {
@@ -35,20 +36,28 @@ class TokenCollector final : public DecodeSink {
 struct DecodePrompt {
   std::vector<int32_t> ids;
   int32_t first_token = 0;
-  std::vector<std::vector<float>> kv;  // a layer each
+  std::vector<int32_t> more_output = {};  // that is there already, behind the first token
+  std::vector<std::vector<float>> kv;     // a layer each
   int64_t max_tokens = 0;
 };
 
 class DecodeWorld {
  public:
-  DecodeWorld(LoadedModel loaded, int64_t max_batch) : loaded_(std::move(loaded)) {
-    const KvStoreOptions options{loaded_.model->config().layers, loaded_.model->kv_row_bytes(), 64 * kKvBlockTokens, 1};
+  DecodeWorld(LoadedModel loaded, int64_t max_batch, int64_t step_rows = 0)
+      : DecodeWorld(std::move(loaded), max_batch, step_rows, 64, /*grows=*/false) {}
+  // In a store of `blocks` blocks; where leases grow, nothing is expected beyond the prompt.
+  DecodeWorld(LoadedModel loaded, int64_t max_batch, int64_t step_rows, int64_t blocks, bool grows)
+      : loaded_(std::move(loaded)), grows_(grows) {
+    const KvStoreOptions options{loaded_.model->config().layers, loaded_.model->kv_row_bytes(), blocks * kKvBlockTokens,
+                                 1};
     absl::StatusOr<std::unique_ptr<KvStore>> store = KvStore::Create(options, *loaded_.device, RealClock());
     RUNAHEAD_CHECK(store.ok());
     store_ = *std::move(store);
     DecodeEngineOptions engine_options;
     engine_options.max_batch = max_batch;
+    engine_options.step_rows = step_rows;
     engine_options.on_step = [this](const DecodeStep& step) { OnStep(step); };
+    engine_options.on_parking = [this](const DecodeParking& parking) { parkings_ += parking.one_more; };
     absl::StatusOr<std::unique_ptr<DecodeEngine>> engine =
         DecodeEngine::Create(*loaded_.device, loaded_.model, *store_, std::move(engine_options));
     RUNAHEAD_CHECK(engine.ok());
@@ -57,6 +66,9 @@ class DecodeWorld {
 
   const LoadedModel& loaded() const { return loaded_; }
   const KvStore& store() const { return *store_; }
+
+  // How often a sequence was parked.
+  int parkings() const { return parkings_; }
 
   // While held, a step does not end.
   void Hold(bool held) {
@@ -81,13 +93,27 @@ class DecodeWorld {
   }
 
   std::shared_ptr<TokenCollector> Start(const DecodePrompt& prompt, const SamplingOptions& sampling) {
-    const absl::StatusOr<LeaseId> lease =
-        store_->Reserve(prompt.ids.size(), static_cast<int64_t>(prompt.ids.size()) + prompt.max_tokens);
+    return Start(prompt, sampling, static_cast<int64_t>(prompt.ids.size()));
+  }
+  // Of whose prompt the first `handed` tokens are handed off.
+  std::shared_ptr<TokenCollector> Start(const DecodePrompt& prompt, const SamplingOptions& sampling, int64_t handed) {
+    const auto tokens = static_cast<int64_t>(prompt.ids.size());
+    LeaseRequest request{.prompt_tokens = tokens, .total_tokens = tokens + prompt.max_tokens};
+    if (handed < tokens) request.handed_tokens = handed;
+    if (grows_) request.expected_tokens = tokens;
+    const absl::StatusOr<LeaseId> lease = store_->Reserve(request);
     RUNAHEAD_CHECK(lease.ok());
-    Write(*lease, prompt);
+    if (handed > 0) Write(*lease, prompt, handed);
     auto sink = std::make_shared<TokenCollector>();
-    const absl::StatusOr<SequenceNumber> number =
-        engine_->Add({*lease, prompt.ids, prompt.first_token, prompt.max_tokens, sampling, {}}, sink);
+    std::vector<int32_t> output = prompt.more_output;
+    output.insert(output.begin(), prompt.first_token);
+    const absl::StatusOr<SequenceNumber> number = engine_->Add({.lease = *lease,
+                                                                .prompt_ids = prompt.ids,
+                                                                .output_ids = std::move(output),
+                                                                .max_tokens = prompt.max_tokens,
+                                                                .sampling = sampling,
+                                                                .stop_ids = {}},
+                                                               sink);
     EXPECT_TRUE(number.ok()) << number.status();
     return sink;
   }
@@ -107,24 +133,18 @@ class DecodeWorld {
     largest_step_ = std::max(largest_step_, step.batch_size);
     while (held_) changed_.Wait(mu_);
   }
-  void Write(const LeaseId& lease, const DecodePrompt& prompt) {
-    const DType dtype = loaded_.model->kv_dtype();
+  void Write(const LeaseId& lease, const DecodePrompt& prompt, int64_t tokens) {
     for (size_t layer = 0; layer < prompt.kv.size(); ++layer) {
-      absl::StatusOr<KvStore::Write> write = store_->BeginWrite(lease, layer, 0, prompt.ids.size());
-      ASSERT_TRUE(write.ok());
       const float* from = prompt.kv[layer].data();
-      for (const BufferRef& ref : write->destination()) {
-        for (size_t at = 0; at < ref.size; at += DTypeSize(dtype), ++from) {
-          const uint16_t half = dtype == DType::kBF16 ? ToBFloat16(*from).bits : ToFloat16(*from).bits;
-          std::memcpy(ref.data() + at, dtype == DType::kF32 ? static_cast<const void*>(from) : &half, DTypeSize(dtype));
-        }
-      }
-      ASSERT_TRUE(write->Commit().Wait().ok());
+      WriteRows(*store_, lease, static_cast<int64_t>(layer), tokens, loaded_.model->kv_dtype(),
+                [&] { return *from++; });
     }
   }
 
   LoadedModel loaded_;
+  const bool grows_;
   std::unique_ptr<KvStore> store_;
+  std::atomic<int> parkings_ = 0;
   Mutex mu_;
   CondVar changed_;
   bool held_ RUNAHEAD_GUARDED_BY(mu_) = false;

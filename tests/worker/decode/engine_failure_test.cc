@@ -19,7 +19,7 @@ using ::testing::IsEmpty;
 TEST_F(DecodeEngineTest, LogitsThatAreNotFiniteEndOnlyTheirSequence) {
   DecodeSequence greedy = MakeSequence(9, 10, 5), drawn = MakeSequence(10, 10, 5);
   const DecodeSequence healthy = MakeSequence(11, 10, 5);
-  greedy.first_token = drawn.first_token = HashModel::kPoison;
+  greedy.output_ids = drawn.output_ids = {HashModel::kPoison};
   drawn.sampling.temperature = 1;
   door_.Shut();
   std::vector<std::shared_ptr<CollectingSink>> sinks;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <set>
 #include <utility>
@@ -29,6 +30,11 @@ class Door {
     changed_.NotifyAll();
     while (let_ == 0) changed_.Wait(mu_);
     if (let_ != kAll) --let_;
+  }
+  // How often somebody has come to the door.
+  int came() {
+    MutexLock lock(mu_);
+    return came_;
   }
   // Until somebody has come to the door `count` times in all.
   void AwaitComing(int count) {
@@ -59,19 +65,32 @@ class DecodeEngineTest : public ::testing::Test {
       const bool fails = fail_ || std::any_of(at.begin(), at.end(), [this](int32_t p) { return bad_.contains(p); });
       return fails ? absl::InvalidArgumentError("the fake has had enough") : absl::OkStatus();
     };
-    absl::StatusOr<std::unique_ptr<KvStore>> store =
-        KvStore::Create({HashModel::kLayers, 16, 64 * kKvBlockTokens, 5}, device_, clock_);
-    RUNAHEAD_CHECK(store.ok());
-    store_ = *std::move(store);
+    MakeStore(64);
     MakeEngine(16);
   }
 
-  void MakeEngine(int64_t max_batch) {
+  // Before the engine that is to decode in it; the one of before is gone.
+  void MakeStore(int64_t blocks) {
+    engine_ = nullptr;
+    absl::StatusOr<std::unique_ptr<KvStore>> store =
+        KvStore::Create({HashModel::kLayers, 16, blocks * kKvBlockTokens, 5}, device_, clock_);
+    RUNAHEAD_CHECK(store.ok());
+    store_ = *std::move(store);
+  }
+
+  void MakeEngine(int64_t max_batch, int64_t step_rows = 0) {
     engine_ = nullptr;
     DecodeEngineOptions options;
     options.max_batch = max_batch;
+    options.step_rows = step_rows;
+    steps_.clear();
     options.on_step = [this](const DecodeStep& step) {
+      steps_.push_back(step);
       largest_step_ = std::max<int64_t>(largest_step_, step.batch_size);
+    };
+    options.on_parking = [this](const DecodeParking& parking) {
+      if (on_parking_) on_parking_(parking);
+      if (parking.one_more) ++parkings_;
     };
     absl::StatusOr<std::unique_ptr<DecodeEngine>> engine =
         DecodeEngine::Create(device_, model_, *store_, std::move(options), clock_);
@@ -80,7 +99,11 @@ class DecodeEngineTest : public ::testing::Test {
   }
 
   DecodeSequence MakeSequence(int seed, int64_t prompt, int64_t max_tokens) {
-    return MakeHashSequence(*store_, seed, prompt, max_tokens);
+    return MakeSequence(seed, prompt, max_tokens, prompt);
+  }
+  // Of whose prompt the first `handed` tokens are handed off.
+  DecodeSequence MakeSequence(int seed, int64_t prompt, int64_t max_tokens, int64_t handed) {
+    return MakeHashSequence(*store_, seed, prompt, max_tokens, handed);
   }
   // What the hand-off brings.
   void Fill(const DecodeSequence& sequence) { FillHashKv(*store_, sequence); }
@@ -105,6 +128,9 @@ class DecodeEngineTest : public ::testing::Test {
   std::set<int32_t> bad_;          // positions: a pass that has one of them fails
   std::atomic<int> passes_{0};
   std::atomic<int64_t> largest_step_{0};
+  std::vector<DecodeStep> steps_;                         // the engine's; to be read when it is gone
+  std::function<void(const DecodeParking&)> on_parking_;  // on the engine's thread; set before it runs
+  std::atomic<int> parkings_{0};                          // after on_parking_
   SequenceNumber last_added_ = 0;
   std::shared_ptr<HashModel> model_;
   std::unique_ptr<KvStore> store_;

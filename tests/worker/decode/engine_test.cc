@@ -133,7 +133,7 @@ TEST_F(DecodeEngineTest, AStopIdIsTheLastToken) {
 TEST_F(DecodeEngineTest, EndsAtOnceWhenTheFirstTokenWasTheLast) {
   const DecodeSequence one = MakeSequence(5, 10, 1);
   DecodeSequence stopped = MakeSequence(6, 10, 9);
-  stopped.stop_ids = {stopped.first_token};
+  stopped.stop_ids = stopped.output_ids;
   for (const DecodeSequence& sequence : {one, stopped}) {
     const auto sink = Add(sequence);  // no KV has come, and none is needed
     EXPECT_EQ(sink->AwaitEnd(), absl::OkStatus());
@@ -198,7 +198,7 @@ TEST_F(DecodeEngineTest, RefusesWhatCannotBeAndGivesTheLeaseBack) {
   };
   const auto invalid = absl::StatusCode::kInvalidArgument;
   EXPECT_THAT(refused([](DecodeSequence& s) { s.prompt_ids[3] = 61; }, invalid), HasSubstr("prompt_ids[3]"));
-  EXPECT_THAT(refused([](DecodeSequence& s) { s.first_token = -1; }, invalid), HasSubstr("first_token"));
+  EXPECT_THAT(refused([](DecodeSequence& s) { s.output_ids = {-1}; }, invalid), HasSubstr("first_token"));
   EXPECT_THAT(refused([](DecodeSequence& s) { s.prompt_ids.clear(); }, invalid), HasSubstr("prompt_ids"));
   EXPECT_THAT(refused([](DecodeSequence& s) { s.max_tokens = 0; }, invalid), HasSubstr("max_tokens"));
   EXPECT_THAT(refused([](DecodeSequence& s) { s.max_tokens = 1991; }, absl::StatusCode::kOutOfRange),

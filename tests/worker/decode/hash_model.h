@@ -2,10 +2,12 @@
 // missing or foreign row of any layer changes the tokens. What it must say is known from the ids alone.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -23,22 +25,30 @@ inline uint64_t HashRow(const std::byte* row, uint64_t hash) {
   return hash ^ (hash >> 29);
 }
 
-// Its attention goes on with the hash in a row of q over the KV rows that the sequence sees: one piece, merged as it
-// is.
+// Its attention goes on with the hash in a row of q over the KV rows that the query sees: of a query by pieces one
+// piece, merged as it is. A prompt's rows give the same.
 class HashDevice final : public SamplingDevice {
  public:
+  absl::StatusOr<std::shared_ptr<const KvTable>> MakeKvTable(Stream&, KvLayout layout) override {
+    return std::make_shared<Table>(std::move(layout));
+  }
   absl::Status AttendPieces(Stream& stream, const ConstTensor& q, const AttentionShape&, const KvTable& table,
                             const ConstBufferRef& layer, const MutTensor& partials) override {
-    Call(stream, [q, layout = table.layout(), layer, partials] {
-      for (size_t row = 0; row < layout.sequences.size(); ++row) {
-        const KvSequence& sequence = layout.sequences[row];
-        RUNAHEAD_CHECK(sequence.queries == 1);
-        uint64_t hash = 0;
-        std::memcpy(&hash, q.row<float>(row), sizeof(hash));
-        for (int64_t at = 0; at < sequence.length; ++at) {
-          hash = HashRow(layer.data() + layout.RowOf(sequence, at) * kHashRowBytes, hash);
-        }
-        std::memcpy(partials.row<float>(row), &hash, sizeof(hash));
+    RUNAHEAD_CHECK(table.layout().has_pieces());
+    HashRows(stream, q, table, layer, partials);
+    return absl::OkStatus();
+  }
+  absl::Status Attention(Stream& stream, const ConstTensor& q, const AttentionShape&, const KvTable& table,
+                         const ConstBufferRef& layer, const MutTensor& out) override {
+    RUNAHEAD_CHECK(table.layout().of_prompts);
+    HashRows(stream, q, table, layer, out);
+    return absl::OkStatus();
+  }
+  absl::Status GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
+                          const MutTensor& out) override {
+    Call(stream, [x, out, rows = std::move(rows)] {
+      for (size_t i = 0; i < rows.size(); ++i) {
+        std::memcpy(out.row<float>(static_cast<int64_t>(i)), x.row<float>(rows[i]), x.cols * sizeof(float));
       }
     });
     return absl::OkStatus();
@@ -51,6 +61,38 @@ class HashDevice final : public SamplingDevice {
       }
     });
     return absl::OkStatus();
+  }
+
+ private:
+  // A piece for each query.
+  class Table final : public KvTable {
+   public:
+    explicit Table(KvLayout layout) : Table(layout, QueriesOf(layout)) {}
+
+   private:
+    Table(const KvLayout& layout, int64_t queries) : KvTable(layout, queries) {}
+    static int64_t QueriesOf(const KvLayout& layout) {
+      int64_t queries = 0;
+      for (const KvSequence& sequence : layout.sequences) queries += sequence.queries;
+      return queries;
+    }
+  };
+
+  void HashRows(Stream& stream, const ConstTensor& q, const KvTable& table, const ConstBufferRef& layer,
+                const MutTensor& to) {
+    Call(stream, [q, layout = table.layout(), layer, to] {
+      int64_t row = 0;
+      for (const KvSequence& sequence : layout.sequences) {
+        for (int64_t length = sequence.length - sequence.queries + 1; length <= sequence.length; ++length, ++row) {
+          uint64_t hash = 0;
+          std::memcpy(&hash, q.row<float>(row), sizeof(hash));
+          for (int64_t at = 0; at < length; ++at) {
+            hash = HashRow(layer.data() + layout.RowOf(sequence, at) * kHashRowBytes, hash);
+          }
+          std::memcpy(to.row<float>(row), &hash, sizeof(hash));
+        }
+      }
+    });
   }
 };
 
@@ -67,13 +109,16 @@ class HashModel final : public PassModel {
 
   // Called on the thread that enqueues a pass, before it; set it before the model is used.
   std::function<void()> on_pass;
+  // Computed as a prompt's.
+  mutable std::atomic<int64_t> prompt_rows{0};
   // Passes over rows at `positions` fail where this says so, once their first layers have been enqueued: what they
   // wrote there stays.
   std::function<absl::Status(absl::Span<const int32_t> positions)> fail;
 
   absl::Status Embed(const SectionRows& rows, absl::Span<const int32_t> ids, const MutTensor& x) const override {
     if (on_pass) on_pass();
-    RUNAHEAD_CHECK(rows.batch_invariant);
+    RUNAHEAD_CHECK(rows.batch_invariant != rows.table.layout().of_prompts);
+    if (!rows.batch_invariant) prompt_rows += rows.count;
     device_.Call(rows.stream, [x, ids = std::vector<int32_t>(ids.begin(), ids.end())] {
       for (int64_t row = 0; row < x.rows; ++row) Put({0, ids[row], 0}, x, row);
     });
@@ -81,12 +126,12 @@ class HashModel final : public PassModel {
   }
   absl::Status Project(const SectionRows& rows, int64_t layer, const ConstTensor& x,
                        const Projection& to) const override {
-    device_.Call(rows.stream, [x, to, layer, layout = rows.table.layout()] {
+    const auto own = rows.table.own_rows().subspan(rows.first, rows.count);
+    device_.Call(rows.stream, [x, to, layer, at = std::vector<int64_t>(own.begin(), own.end()),
+                               positions = std::vector<int32_t>(rows.positions().begin(), rows.positions().end())] {
       for (int64_t row = 0; row < x.rows; ++row) {
         const State state = Get(x, row);
-        const KvSequence& sequence = layout.sequences[row];
-        const int64_t position = sequence.length - 1;
-        WriteRow(to.kv.data() + layout.RowOf(sequence, position) * kHashRowBytes, layer, position, state.id);
+        WriteRow(to.kv.data() + at[row] * kHashRowBytes, layer, positions[row], state.id);
         std::memcpy(to.q.row<float>(row), &state.hash, sizeof(state.hash));
       }
     });

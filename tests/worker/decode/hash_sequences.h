@@ -15,22 +15,32 @@
 namespace runahead::testing {
 
 // Random ids and a lease for them; no KV yet.
-inline DecodeSequence MakeHashSequence(KvStore& store, int seed, int64_t prompt, int64_t max_tokens) {
+inline DecodeSequence MakeHashSequence(KvStore& store, int seed, const LeaseRequest& request) {
   std::mt19937 random(seed);
   DecodeSequence sequence;
-  for (int64_t i = 0; i < prompt; ++i) sequence.prompt_ids.push_back(random() % (HashModel::kVocab - 1));
-  sequence.first_token = random() % (HashModel::kVocab - 1);
-  sequence.max_tokens = max_tokens;
-  const absl::StatusOr<LeaseId> lease = store.Reserve(prompt, prompt + max_tokens);
+  for (int64_t i = 0; i < request.prompt_tokens; ++i) sequence.prompt_ids.push_back(random() % (HashModel::kVocab - 1));
+  sequence.output_ids = {static_cast<int32_t>(random() % (HashModel::kVocab - 1))};
+  sequence.max_tokens = request.total_tokens - request.prompt_tokens;
+  const absl::StatusOr<LeaseId> lease = store.Reserve(request);
   RUNAHEAD_CHECK(lease.ok());
   sequence.lease = *lease;
   return sequence;
 }
+// Of whose prompt the first `handed` tokens are handed off.
+inline DecodeSequence MakeHashSequence(KvStore& store, int seed, int64_t prompt, int64_t max_tokens, int64_t handed) {
+  LeaseRequest request{.prompt_tokens = prompt, .total_tokens = prompt + max_tokens};
+  if (handed < prompt) request.handed_tokens = handed;
+  return MakeHashSequence(store, seed, request);
+}
+inline DecodeSequence MakeHashSequence(KvStore& store, int seed, int64_t prompt, int64_t max_tokens) {
+  return MakeHashSequence(store, seed, prompt, max_tokens, prompt);
+}
 
-// Does nothing when the lease is gone.
+// Writes KV of the prompt's tokens that are handed off. It does nothing when the lease is gone.
 inline void FillHashKv(KvStore& store, const DecodeSequence& sequence, int64_t layer) {
-  const int64_t prompt = static_cast<int64_t>(sequence.prompt_ids.size());
-  absl::StatusOr<KvStore::Write> write = store.BeginWrite(sequence.lease, layer, 0, prompt);
+  const absl::StatusOr<KvStore::Size> size = store.SizeOf(sequence.lease);
+  if (!size.ok() || size->handed_tokens == 0) return;
+  absl::StatusOr<KvStore::Write> write = store.BeginWrite(sequence.lease, layer, 0, size->handed_tokens);
   if (!write.ok()) return;
   int64_t position = 0;
   for (const BufferRef& ref : write->destination()) {
@@ -48,9 +58,12 @@ inline void FillHashKv(KvStore& store, const DecodeSequence& sequence) {
 // What a sequence must emit, from its ids alone.
 inline std::vector<int32_t> ExpectedTokens(const DecodeSequence& sequence) {
   std::vector<int32_t> ids = sequence.prompt_ids, output;
-  ids.push_back(sequence.first_token);
-  const auto stop = [&](int32_t id) { return std::count(sequence.stop_ids.begin(), sequence.stop_ids.end(), id) > 0; };
-  while (!stop(ids.back()) && static_cast<int64_t>(ids.size() - sequence.prompt_ids.size()) < sequence.max_tokens) {
+  ids.insert(ids.end(), sequence.output_ids.begin(), sequence.output_ids.end());
+  const auto count = [&] { return static_cast<int64_t>(ids.size() - sequence.prompt_ids.size()); };
+  const auto stopped = [&] {
+    return count() > 0 && std::count(sequence.stop_ids.begin(), sequence.stop_ids.end(), ids.back()) > 0;
+  };
+  while (!stopped() && count() < sequence.max_tokens) {
     const PenaltyCounts counts = CountPenalties(sequence.sampling, ids, sequence.prompt_ids.size());
     ids.push_back(SampleToken(HashModel::Expected(ids), sequence.sampling, counts, ids.size()));
     output.push_back(ids.back());

@@ -6,31 +6,14 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/cpu/cpu_device.h"
-#include "tests/testing/small_model.h"
 #include "tests/worker/decode/decode_world.h"
-#include "worker/format/open_model.h"
+#include "tests/worker/decode/int8_model.h"
+#include "tests/worker/decode/prompt_rows.h"
+#include "tests/worker/decode/rows_world.h"
+#include "worker/decode/decode_loop.h"
 
 namespace runahead {
 namespace {
-
-LoadedModel LoadInt8(const std::string& path, int threads, DType kv_dtype) {
-  LoadedModel loaded;
-  loaded.file = *OpenModelFile(path);
-  loaded.device = *NewCpuDevice({.threads = threads, .int8 = true, .kv_dtype = kv_dtype});
-  loaded.model = *LoadModel(loaded.file, loaded.device, kUsePrefill | kUseDecode, [](int, int) {});
-  return loaded;
-}
-
-// All its rows may be superblocks.
-SyntheticModel BlocksModel() {
-  SyntheticModel model = SmallModel(2);
-  model.heads = 8;
-  model.head_dim = 32;
-  model.hidden = 256;
-  model.ffn = 512;
-  return model;
-}
 
 struct Int8Case {
   const char* name;
@@ -81,6 +64,33 @@ TEST_P(Int8Decode, ASequenceIsBitwiseTheSameAloneInABatchAndOnAnyThreads) {
       }
       EXPECT_GE(world->largest_step(), count - 1);  // the first may be in its first step alone
     }
+  }
+}
+
+TEST_P(Int8Decode, SeveralRowsOfASequenceGiveBitwiseWhatOneAStepGives) {
+  const LoadedModel loaded = LoadInt8(path_, 2, GetParam().kv_dtype);
+  const auto make_loop = [](const LoadedModel& of, const KvStore& store, Stream& stream) {
+    return std::make_unique<DecodeLoop>(*of.model, *of.device, store, stream);
+  };
+  const std::vector<int64_t> prompts = {1, 250, 300, 16'380};
+  RowsWorld together(loaded, prompts, 20, make_loop), alone(loaded, prompts, 20, make_loop);
+  for (const std::vector<NextRows>& step :
+       std::vector<std::vector<NextRows>>{{{0, 16}, {1, 16}, {2, 1}, {3, 7}}, {{2, 3}, {0, 1}, {3, 2}}}) {
+    std::vector<std::vector<float>> want;
+    for (const NextRows& next : step) {
+      for (int64_t i = 0; i < next.count; ++i) want.push_back(alone.Step({{next.sequence}}).front());
+    }
+    EXPECT_EQ(together.Step(step), want);
+  }
+  for (size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(together.Stored(i, 1), alone.Stored(i, 1)) << i;
+}
+
+// Products in 8 bits are the same for prompts and output; attention is not.
+TEST_P(Int8Decode, RowsOfPromptsAreThoseOfPrefill) {
+  for (const int threads : {1, 2}) {
+    const LoadedModel loaded = LoadInt8(path_, threads, GetParam().kv_dtype);
+    ExpectRowsOfPrefill(loaded, {0, 1, 17, 300}, 0.02, GetParam().name);
+    ExpectRowsOfPrefill(loaded, {299, 300}, 0.02, GetParam().name);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "tests/testing/small_model.h"
 #include "tests/testing/test_device.h"
 #include "tests/worker/decode/decode_world.h"
+#include "tests/worker/decode/prompt_rows.h"
 
 namespace runahead {
 namespace {
@@ -94,6 +95,28 @@ TEST_P(ModelDecode, KvThatIsNotFiniteEndsOnlyItsSequence) {
   EXPECT_EQ(sinks[2]->AwaitEnd().code(), absl::StatusCode::kInternal);
   EXPECT_GE(world_->largest_step(), 3);
   EXPECT_EQ(world_->store().stats().used_bytes, 0);
+}
+
+// Bitwise where a cut there changes nothing of what prefill gives.
+TEST_P(ModelDecode, APromptWhoseBeginningCameGivesTheStreamOfAWholeOne) {
+  DecodeWorld rows(loaded(), 16, /*step_rows=*/8);
+  SamplingOptions sampling;
+  sampling.temperature = 0.8f, sampling.seed = 5, sampling.logprobs = 20;
+  const DecodePrompt prompt = Prefill(TestDeviceIsSlow() ? 2 : 14);
+  const auto tokens = static_cast<int64_t>(prompt.ids.size());
+  const std::vector<Sampled> whole = world_->Start(prompt, sampling)->Await();
+  const ComputedPrompt in_one = PrefillInPasses(loaded(), prompt.ids, {tokens});
+  for (const int64_t handed : {int64_t{0}, tokens / 2, tokens - 1}) {
+    SCOPED_TRACE(handed);
+    const std::vector<Sampled> got = rows.Start(prompt, sampling, handed)->Await();
+    ASSERT_EQ(got.size(), whole.size());
+    std::vector<int64_t> cuts = {tokens};
+    if (handed > 0) cuts.insert(cuts.begin(), handed);
+    if (SameBits(PrefillInPasses(loaded(), prompt.ids, cuts), in_one) && loaded().device->host_reads_device_memory()) {
+      ExpectSameTokens(got, whole);
+    }
+  }
+  EXPECT_EQ(rows.store().stats().used_bytes, 0);
 }
 
 // Against the plain forward pass over one buffer, which knows no store and no blocks.

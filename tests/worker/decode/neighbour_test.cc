@@ -74,8 +74,9 @@ class NeighbourLatency : public ::testing::Test {
     constexpr int64_t kTokens = 60;
     DecodeSequence sequence;
     for (int64_t i = 0; i < prompt; ++i) sequence.prompt_ids.push_back(static_cast<int32_t>(i * 31'337 % 49'152));
+    sequence.output_ids = {0};
     sequence.max_tokens = kTokens;
-    const absl::StatusOr<LeaseId> lease = store.Reserve(prompt, prompt + kTokens);
+    const absl::StatusOr<LeaseId> lease = store.Reserve({.prompt_tokens = prompt, .total_tokens = prompt + kTokens});
     RUNAHEAD_CHECK(lease.ok());
     sequence.lease = *lease;
     absl::StatusOr<KvStore::Write> write = store.BeginWrite(*lease, 0, 0, prompt);

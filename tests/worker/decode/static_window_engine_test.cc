@@ -75,6 +75,23 @@ TEST_F(StaticWindowEngineTest, ARowThatMakesItsPassFailEndsAlone) {
   ExpectNothingHeld();
 }
 
+// What it appends goes to its window only: a continuation fills the window as the stream that it goes on did.
+TEST_F(StaticWindowEngineTest, AnAnswerGoesOnBehindTheOutputThatItHas) {
+  for (const int64_t reserve : {0, 64}) {
+    UseWindows(64, reserve, 4);
+    for (const size_t known : {1, 9, 18}) {
+      DecodeSequence sequence = MakeSequence(800, 30, 20);
+      Fill(sequence);
+      const std::vector<int32_t> expected = ExpectedTokens(sequence);
+      sequence.output_ids.insert(sequence.output_ids.end(), expected.begin(), expected.begin() + known);
+      const std::shared_ptr<CollectingSink> sink = Add(sequence);
+      EXPECT_EQ(sink->AwaitEnd(), absl::OkStatus());
+      EXPECT_EQ(sink->ids(), std::vector<int32_t>(expected.begin() + known, expected.end())) << known;
+    }
+    ExpectNothingHeld();
+  }
+}
+
 TEST_F(StaticWindowEngineTest, RefusesWhatOutgrowsTheWindow) {
   UseWindows(32, 0, 4);
   const DecodeSequence fits = MakeSequence(700, 20, 12), longer = MakeSequence(701, 20, 13);

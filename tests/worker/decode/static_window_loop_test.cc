@@ -3,146 +3,27 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <limits>
+#include <cstdint>
 #include <memory>
-#include <random>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/device_tensor.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/small_model.h"
 #include "tests/testing/test_device.h"
 #include "tests/testing/windowed_model.h"
-#include "tests/testing/wrapping_device.h"
-#include "worker/decode/decode_loop.h"
+#include "tests/worker/decode/rows_world.h"
+#include "tests/worker/decode/window_world.h"
 
 namespace runahead {
 namespace {
 
 using ::testing::HasSubstr;
-
-using StepLogits = std::vector<std::vector<float>>;
-
-// Counts bytes that are copied within a buffer, as windows are, and allows buffers of so many.
-class CopyCounter final : public WrappingDevice {
- public:
-  using WrappingDevice::WrappingDevice;
-  absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) override {
-    if (from.buffer == to.buffer) moved += static_cast<int64_t>(from.size);
-    return WrappingDevice::Copy(stream, from, to);
-  }
-  absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind kind) override {
-    if (bytes > most_bytes) return absl::ResourceExhaustedError("the device is full");
-    return WrappingDevice::Allocate(bytes, kind);
-  }
-  int64_t moved = 0;
-  size_t most_bytes = std::numeric_limits<size_t>::max();
-};
-
-// Sequences with made-up KV, the same in every world of the same prompts, and a loop that decodes them.
-class WindowWorld {
- public:
-  WindowWorld(const LoadedModel& loaded, std::shared_ptr<const Model> model, std::vector<int64_t> prompts,
-              int64_t steps)
-      : device_(loaded.device), model_(std::move(model)), memory_(loaded.device), prompts_(std::move(prompts)) {
-    int64_t blocks = 0;
-    for (const int64_t prompt : prompts_) blocks += KvBlocksFor(prompt + steps);
-    store_ = *KvStore::Create({.layers = model_->config().layers,
-                               .row_bytes = model_->kv_row_bytes(),
-                               .capacity_tokens = blocks * kKvBlockTokens},
-                              *loaded.device, RealClock());
-    for (const int64_t prompt : prompts_) Fill(prompt, steps);
-  }
-  WindowWorld(const LoadedModel& loaded, std::vector<int64_t> prompts, int64_t steps)
-      : WindowWorld(loaded, loaded.model, std::move(prompts), steps) {}
-
-  void UseDecodeLoop() { loop_ = std::make_unique<DecodeLoop>(*model_, device_, *store_, memory_.stream()); }
-  StaticWindowLoop& UseWindows(int64_t context, int64_t reserve = 0, int64_t max_rows = 0) {
-    const int64_t rows = max_rows > 0 ? max_rows : static_cast<int64_t>(prompts_.size());
-    auto loop = TryWindows({*MakeStaticWindowSize(context, reserve), rows});
-    RUNAHEAD_CHECK(loop.ok());
-    StaticWindowLoop& made = **loop;
-    loop_ = *std::move(loop);
-    return made;
-  }
-
-  absl::StatusOr<std::unique_ptr<StaticWindowLoop>> TryWindows(const StaticWindowOptions& options) {
-    return StaticWindowLoop::Create(*model_, device_, *store_, memory_.stream(), options);
-  }
-
-  // One step of the sequences that `picked` names, from their positions on. An error leaves these as they are.
-  absl::StatusOr<StepLogits> Try(const std::vector<size_t>& picked) {
-    std::vector<DecodeRow> rows;
-    for (const size_t i : picked) {
-      const int64_t position = positions_[i];
-      rows.push_back({sequences_[i].get(), static_cast<int32_t>((7 * prompts_[i] + 31 * position) % 320), position});
-    }
-    const auto logits = loop_->Step(rows);
-    memory_.Finish();
-    if (!logits.ok()) return logits.status();
-    StepLogits values;
-    for (int64_t row = 0; row < logits->rows; ++row) values.push_back(memory_.Read(logits->Rows(row, 1)));
-    return values;
-  }
-  StepLogits Step(const std::vector<size_t>& picked) {
-    const absl::StatusOr<StepLogits> logits = Try(picked);
-    EXPECT_TRUE(logits.ok()) << logits.status();
-    for (const size_t i : picked) ++positions_[i];
-    return logits.value_or(StepLogits());
-  }
-  StepLogits Step() {
-    std::vector<size_t> all(prompts_.size());
-    for (size_t i = 0; i < all.size(); ++i) all[i] = i;
-    return Step(all);
-  }
-  void Leave(size_t i) { loop_->Leave(*sequences_[i]); }
-
-  // NaN in all of a sequence's rows of the store.
-  void Poison(size_t i) {
-    for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
-      for (const KvSpan& span : store_->arena().Spans(sequences_[i]->blocks(), layer, 0, prompts_[i])) {
-        std::memset(span.rows.data(), 0xff, span.rows.size);
-      }
-    }
-  }
-
-  CopyCounter& device() { return device_; }
-  int64_t& position(size_t i) { return positions_[i]; }
-
- private:
-  void Fill(int64_t prompt, int64_t steps) {
-    const LeaseId lease = *store_->Reserve(prompt, prompt + steps);
-    std::mt19937 random(static_cast<uint32_t>(prompt));
-    std::normal_distribution<float> normal;
-    for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
-      auto write = store_->BeginWrite(lease, layer, 0, prompt);
-      RUNAHEAD_CHECK(write.ok() && write->ready().Wait().ok());
-      for (const BufferRef& to : write->destination()) {
-        for (size_t at = 0; at < to.size; at += sizeof(float)) {
-          const float value = normal(random);
-          std::memcpy(to.data() + at, &value, sizeof(value));
-        }
-      }
-      RUNAHEAD_CHECK(write->Commit().Wait().ok());
-    }
-    sequences_.push_back(std::make_unique<KvStore::Sequence>(*store_->Open(lease)));
-    positions_.push_back(prompt);
-  }
-
-  CopyCounter device_;
-  const std::shared_ptr<const Model> model_;
-  DeviceMemory memory_;
-  const std::vector<int64_t> prompts_;
-  std::unique_ptr<KvStore> store_;
-  std::vector<std::unique_ptr<KvStore::Sequence>> sequences_;  // end before the store does
-  std::vector<int64_t> positions_;
-  std::unique_ptr<StepLoop> loop_;
-};
+using testing::StepLogits;
+using testing::WindowWorld;
 
 class StaticWindowLoopTest : public ::testing::Test {
  protected:
@@ -220,6 +101,17 @@ TEST_F(StaticWindowLoopTest, OneCopyOfTheWindowComesInAsManyTokens) {
     windows.Step();
     EXPECT_EQ(windows.device().moved, (step / kPast) * window_bytes) << step;
   }
+}
+
+TEST_F(StaticWindowLoopTest, SeveralRowsOfASequenceAreRefusedByName) {
+  RowsWorld world(loaded_, {9, 4}, 4, [](const LoadedModel& of, const KvStore& store, Stream& stream) {
+    return *StaticWindowLoop::Create(*of.model, *of.device, store, stream,
+                                     {.size = *MakeStaticWindowSize(20, 0), .max_rows = 2});
+  });
+  const absl::Status status = world.Try({{0, 1}, {1, 2}}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("static_window"));
+  EXPECT_EQ(world.Step({{0, 1}, {1, 1, {false}}}).size(), 1u) << "the sequences go on";
 }
 
 TEST_F(StaticWindowLoopTest, GivesTheSameInAnyCompanyAndWhenAStepIsTriedAgain) {

@@ -52,7 +52,7 @@ int64_t AllocationsOfAStep(int64_t layers, int64_t batch) {
   DecodeLoop loop(*loaded.model, *loaded.device, *store, memory.stream());
   std::vector<KvStore::Sequence> sequences;
   for (int64_t i = 0; i < batch; ++i) {
-    const LeaseId lease = *store->Reserve(kPromptTokens, kPromptTokens + 10);
+    const LeaseId lease = *store->Reserve({.prompt_tokens = kPromptTokens, .total_tokens = kPromptTokens + 10});
     for (int64_t layer = 0; layer < layers; ++layer) {
       auto write = store->BeginWrite(lease, layer, 0, kPromptTokens);
       for (const BufferRef& to : write->destination()) std::memset(to.data(), 0, to.size);

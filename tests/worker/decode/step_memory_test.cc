@@ -28,7 +28,7 @@ SyntheticModel WideModel() {
 
 std::shared_ptr<const Model> LoadWithin(const std::string& path, size_t budget, std::shared_ptr<Device>& device) {
   device = *NewCpuDevice({.memory_budget = budget});
-  auto model = LoadModel(*OpenGguf(path), device, kUseDecode, [](int, int) {});
+  auto model = LoadModel(*OpenGguf(path), device, kUsePrefill | kUseDecode, [](int, int) {});
   return model.ok() ? *std::move(model) : nullptr;
 }
 
@@ -44,7 +44,7 @@ size_t WeightBytes(const std::string& path) {
 }
 
 // A step of the largest batch over full sequences, and its tokens drawn, on a device with so much memory.
-absl::Status StepWithin(const std::string& path, size_t budget) {
+absl::Status StepWithin(const std::string& path, size_t budget, int64_t pass_rows = 0) {
   std::shared_ptr<Device> device;
   const std::shared_ptr<const Model> model = LoadWithin(path, budget, device);
   const auto store = *KvStore::Create(
@@ -54,7 +54,7 @@ absl::Status StepWithin(const std::string& path, size_t budget) {
   DecodeLoop loop(*model, *device, *store, *stream);
   std::vector<KvStore::Sequence> sequences;
   for (int64_t i = 0; i < kBatch; ++i) {
-    const LeaseId lease = *store->Reserve(kTokens - 1, kTokens);
+    const LeaseId lease = *store->Reserve({.prompt_tokens = kTokens - 1, .total_tokens = kTokens});
     auto write = store->BeginWrite(lease, 0, 0, kTokens - 1);
     for (const BufferRef& to : write->destination()) std::memset(to.data(), 0, to.size);
     RUNAHEAD_RETURN_IF_ERROR(write->Commit().Wait());
@@ -63,6 +63,17 @@ absl::Status StepWithin(const std::string& path, size_t budget) {
   std::vector<DecodeRow> rows;
   for (const KvStore::Sequence& sequence : sequences) rows.push_back({&sequence, 7, kTokens - 1});
   RUNAHEAD_RETURN_IF_ERROR(loop.Step(rows).status());
+  // Rows of one sequence, of output beside the others', and then of a prompt.
+  rows.pop_back();
+  for (int64_t i = 0; i < pass_rows; ++i) {
+    rows.push_back({.sequence = &sequences.back(), .token = 7, .position = kTokens - pass_rows + i});
+    rows.back().wants_logits = i + 1 == pass_rows;
+  }
+  DecodeLoop prompts(*model, *device, *store, *stream, RowKind::kPrompt);
+  if (pass_rows > 0) {
+    RUNAHEAD_RETURN_IF_ERROR(loop.Step(rows).status());
+    RUNAHEAD_RETURN_IF_ERROR(prompts.Step(absl::MakeSpan(rows).last(pass_rows)).status());
+  }
   return device->Record(*stream).Wait();
 }
 
@@ -70,10 +81,23 @@ TEST(DecodeStepBytes, AreEnoughForAFullStepAndNotTwiceThat) {
   const std::string path = WriteSynthetic(WideModel(), "step_memory");
   std::shared_ptr<Device> device;
   const ModelConfig config = LoadWithin(path, 0, device)->config();
-  const size_t weights = WeightBytes(path), said = DecodeStepBytes(config, kBatch, kBatch * kTokens);
+  const size_t weights = WeightBytes(path), said = DecodeStepBytes(config, kBatch, {}, kBatch * kTokens);
   EXPECT_TRUE(StepWithin(path, weights + said).ok());
   constexpr size_t kRoundedUp = 4 << 20;
   EXPECT_EQ(StepWithin(path, weights + (said - kRoundedUp) / 2).code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(DecodeStepBytes, AreEnoughForRowsOfPromptsBesides) {
+  const std::string path = WriteSynthetic(WideModel(), "step_memory_rows");
+  std::shared_ptr<Device> device;
+  const ModelConfig config = LoadWithin(path, 0, device)->config();
+  const size_t weights = WeightBytes(path);
+  const auto said = [&](int64_t rows) {
+    return weights + DecodeStepBytes(config, kBatch, {rows, rows}, kBatch * kTokens);
+  };
+  constexpr int64_t kRows = 400;
+  EXPECT_EQ(StepWithin(path, said(kRows), kRows), absl::OkStatus());
+  EXPECT_GT(said(kRows), said(0));
 }
 
 }  // namespace

@@ -20,8 +20,8 @@ TEST(StoreReport, ShowsBytesLeasesAndExpiries) {
   DecodeMetrics metrics(registry);
   StoreReport report(**store, metrics);
   EXPECT_THAT(registry.Serialize(), HasSubstr("runahead_kv_capacity_bytes{tier=\"host\"} 16384"));
-  ASSERT_TRUE((*store)->Reserve(1, 300).ok());
-  ASSERT_TRUE((*store)->Reserve(1, 2).ok());
+  ASSERT_TRUE((*store)->Reserve({.prompt_tokens = 1, .total_tokens = 300}).ok());
+  ASSERT_TRUE((*store)->Reserve({.prompt_tokens = 1, .total_tokens = 2}).ok());
   report.Update();
   EXPECT_THAT(registry.Serialize(), HasSubstr("runahead_kv_bytes{tier=\"host\"} 12288"));
   EXPECT_THAT(registry.Serialize(), HasSubstr("runahead_kv_leases 2"));
@@ -31,6 +31,20 @@ TEST(StoreReport, ShowsBytesLeasesAndExpiries) {
   report.Update();
   EXPECT_THAT(registry.Serialize(), HasSubstr("runahead_kv_leases 0"));
   EXPECT_THAT(registry.Serialize(), HasSubstr("runahead_kv_leases_expired_total 2"));
+}
+
+TEST(StoreReport, ShowsWhatIsPromisedBesideWhatIsInUse) {
+  testing::FakeDevice device;
+  testing::FakeClock clock;
+  const auto store = KvStore::Create({2, 8, 4 * kKvBlockTokens, 1}, device, clock);
+  ASSERT_TRUE(store.ok());
+  MetricRegistry registry("cpu");
+  DecodeMetrics metrics(registry);
+  StoreReport report(**store, metrics);
+  ASSERT_TRUE((*store)->Reserve({.prompt_tokens = 1, .total_tokens = 900, .expected_tokens = 600}).ok());
+  report.Update();
+  EXPECT_THAT(registry.Serialize(), HasSubstr("runahead_kv_bytes{tier=\"host\"} 4096"));
+  EXPECT_THAT(registry.Serialize(), HasSubstr("runahead_kv_promised_bytes{tier=\"host\"} 12288"));
 }
 
 TEST(StoreReport, CountsWhatLeasesExpectAndWhatComes) {
@@ -52,7 +66,7 @@ TEST(StoreReport, CountsWhatLeasesExpectAndWhatComes) {
     ASSERT_TRUE(write.ok()) << write.status();
     EXPECT_TRUE(write->Commit().Wait().ok());
   };
-  const LeaseId lease = *(*store)->Reserve(300, 400, {}, /*with_x=*/true, /*kv_from=*/100);
+  const LeaseId lease = *(*store)->Reserve({.prompt_tokens = 300, .total_tokens = 400, .with_x = true, .kv_from = 100});
   EXPECT_EQ(count("expected", "kv"), 2 * 200 * 8);
   EXPECT_EQ(count("expected", "x"), 2 * 300 * 4);
   come(lease, 300, SliceKind::kX);
@@ -61,12 +75,12 @@ TEST(StoreReport, CountsWhatLeasesExpectAndWhatComes) {
   EXPECT_EQ(count("received", "kv"), 200 * 8) << "what comes twice counts once, and what nobody waits for not at all";
   EXPECT_EQ(count("received", "x"), 300 * 4);
   // A lease that shares the first block of another does not expect it.
-  const LeaseId whole = *(*store)->Reserve(300, 400);
+  const LeaseId whole = *(*store)->Reserve({.prompt_tokens = 300, .total_tokens = 400});
   for (int64_t layer = 0; layer < 2; ++layer) {
     EXPECT_TRUE((*store)->BeginWrite(whole, layer, 0, 300)->Commit().Wait().ok());
   }
   const double before = count("expected", "kv");
-  ASSERT_TRUE((*store)->Reserve(300, 400, {whole, 300}).ok());
+  ASSERT_TRUE((*store)->Reserve({.prompt_tokens = 300, .total_tokens = 400, .share = {whole, 300}}).ok());
   EXPECT_EQ(count("expected", "kv") - before, 2 * (300 - kKvBlockTokens) * 8);
 }
 

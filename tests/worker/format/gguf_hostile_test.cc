@@ -125,6 +125,17 @@ TEST(GgufHostile, WrongMagicVersionAndByteOrder) {
   EXPECT_THAT(Refusal(builder), HasSubstr("big-endian"));
 }
 
+TEST(GgufHostile, NamesInMessagesAreEscaped) {
+  GgufBuilder builder;
+  builder.AddString("a\x1b[31m\n", "x");
+  const auto file = ParseBytes(builder.Build());
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ((*file)->GetUint("a\x1b[31m\n").status().message(),
+            "test.gguf: metadata key 'a\\x1b[31m\\n' is a string; it must be an integer");
+  EXPECT_EQ((*file)->GetUint("\xff.x").status().message(), "test.gguf: metadata key '\\xff.x' is missing");
+  EXPECT_EQ((*file)->FindTensor("\r").status().message(), "test.gguf: tensor '\\r' is missing");
+}
+
 TEST(GgufHostile, HugeCountsInTheHeader) {
   GgufBuilder keys = ShortFile();
   keys.header().extra_keys = int64_t{1} << 60;

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -322,6 +324,12 @@ TEST(HfConfig, PositionsAsTransformersFrom5OnHasThem) {
                   "sliding_attention":{"rope_theta":30000,"rope_type":"default"}})")),
               IsSupersetOf({Pair("rope.freq_base", "700000"), Pair("rope.freq_base_swa", "30000"),
                             Pair("rope.scaling.factor", "8")}));
+  constexpr char kBoth[] =
+      R"("rope_scaling":{"type":"linear","factor":4},"rope_parameters":{"rope_type":"%s","factor":%d})";
+  EXPECT_THAT(RefusedConfig(Config("llama", absl::StrFormat(kBoth, "default", 1))),
+              HasSubstr("rope_scaling says other than rope_parameters"));
+  EXPECT_EQ(Translated(Config("llama", absl::StrFormat(kBoth, "linear", 4))),
+            Translated(Config("llama", R"("rope_parameters":{"rope_type":"linear","factor":4})")));
   EXPECT_THAT(RefusedConfig(Config("llama", R"("rope_parameters":{"rope_type":"longrope"})")),
               HasSubstr("key rope_parameters has the type 'longrope'"));
   EXPECT_THAT(RefusedConfig(Config("gemma3_text", R"("rope_parameters":{"full_attention":{"rope_type":"default"},
@@ -329,15 +337,83 @@ TEST(HfConfig, PositionsAsTransformersFrom5OnHasThem) {
               HasSubstr("key rope_parameters"));
 }
 
+// What transformers 4.53's classes take.
+TEST(HfConfig, ContextsAndEpsilonsAreTheClassesOwnWhereTheyAreNotSaid) {
+  for (const auto& [type, context, epsilon] :
+       std::vector<std::tuple<const char*, const char*, const char*>>{{"llama", "2048", "1e-06"},
+                                                                      {"mistral", "131072", "1e-06"},
+                                                                      {"qwen2", "32768", "1e-06"},
+                                                                      {"qwen3", "32768", "1e-06"},
+                                                                      {"phi3", "4096", "1e-05"},
+                                                                      {"gemma2", "8192", "1e-06"}}) {
+    const std::string config = Without(Config(type), R"("max_position_embeddings":512,)");
+    EXPECT_THAT(Translated(Without(config, R"(,"rms_norm_eps":1e-05)")),
+                IsSupersetOf({Pair("context_length", context), Pair("attention.layer_norm_rms_epsilon", epsilon)}))
+        << type;
+  }
+}
+
+std::string UnreadKeys(const std::string& json) {
+  HfModel model;
+  Translated(json, &model);
+  return model.unread_keys;
+}
+
+TEST(HfConfig, KeysThatNothingReadsAreNamed) {
+  const std::string more = R"("use_qk_norm":false,"rope_scaling":{"rope_type":"linear","factor":2,"stretch":3},
+                              "residual_multiplier":0.22,"mlp_bias":true)";
+  EXPECT_EQ(UnreadKeys(Config("llama", more)),
+            "config.json: nothing reads the keys 'use_qk_norm', 'rope_scaling.stretch', 'residual_multiplier': what "
+            "they say has no effect");
+  // What another class reads.
+  EXPECT_THAT(UnreadKeys(Config("mistral", R"("attention_bias":true)")), HasSubstr("'attention_bias'"));
+  EXPECT_THAT(UnreadKeys(Config("llama", R"("sliding_window":4096)")), HasSubstr("'sliding_window'"));
+  EXPECT_EQ(UnreadKeys(Config("llama", R"("sliding_window":null)")), "");
+  // Up to the file, so not all of them.
+  std::vector<std::string> many;
+  for (int i = 0; i < 50; ++i) many.push_back(absl::StrCat("\"key_", i, "\":1"));
+  EXPECT_THAT(UnreadKeys(Config("llama", absl::StrJoin(many, ","))),
+              AllOf(HasSubstr("'key_19' and 30 others"), Not(HasSubstr("key_20"))));
+}
+
+TEST(HfConfig, OfFilesAsTheyAreNothingIsUnread) {
+  const std::string all =
+      R"("architectures":["X"],"torch_dtype":"bfloat16","transformers_version":"4.53.0","use_cache":true,
+      "vocab_size":8,"bos_token_id":1,"eos_token_id":[2,3],"pad_token_id":null,"initializer_range":0.02,
+      "attention_dropout":0.0,"tie_word_embeddings":false)";
+  EXPECT_EQ(
+      UnreadKeys(Config("llama", all + R"(,"attention_bias":false,"hidden_act":"silu","mlp_bias":false,"head_dim":16,
+      "pretraining_tp":1,"rope_theta":500000.0,"rope_scaling":{"factor":8.0,"low_freq_factor":1.0,"type":"llama3",
+      "high_freq_factor":4.0,"original_max_position_embeddings":256,"rope_type":"llama3"})")),
+      "");
+  EXPECT_EQ(UnreadKeys(Config("mistral", all + R"(,"hidden_act":"silu","head_dim":16,"rope_theta":1e6,
+      "sliding_window":null)")),
+            "");
+  for (const char* type : {"qwen2", "qwen3"}) {
+    EXPECT_EQ(UnreadKeys(Config(type, all + R"(,"hidden_act":"silu","rope_theta":1e6,"rope_scaling":null,
+        "max_window_layers":28,"sliding_window":4096,"use_sliding_window":false,
+        "layer_types":["full_attention","full_attention"])")),
+              "");
+  }
+  EXPECT_EQ(UnreadKeys(Config("qwen3", all + R"(,"attention_bias":false)")), "");
+  EXPECT_EQ(UnreadKeys(Config("gemma3_text", all + R"(,"hidden_activation":"gelu_pytorch_tanh","rope_theta":1e6,
+      "hidden_act":"gelu_pytorch_tanh","_sliding_window_pattern":6,"sliding_window_pattern":6,"attn_logit_softcapping":null,
+      "final_logit_softcapping":null,"cache_implementation":"hybrid","head_dim":16,"query_pre_attn_scalar":16,
+      "sliding_window":512,"layer_types":["sliding_attention","full_attention"],"rope_local_base_freq":10000.0,
+      "rope_scaling":null)")),
+            "");
+  EXPECT_EQ(UnreadKeys(Config("phi3", all + R"(,"hidden_act":"silu","embd_pdrop":0.0,"resid_pdrop":0.0,
+      "original_max_position_embeddings":512,"rope_theta":1e4,"rope_scaling":null,"sliding_window":128,
+      "partial_rotary_factor":1.0)")),
+            "");
+}
+
 TEST(HfConfig, MissingKeysAreNamed) {
-  for (const char* part :
-       {R"("hidden_size":64,)", R"("intermediate_size":96,)", R"("num_hidden_layers":2,)",
-        R"("num_attention_heads":4,)", R"("max_position_embeddings":512,)", R"("model_type":"llama",)"}) {
+  for (const char* part : {R"("hidden_size":64,)", R"("intermediate_size":96,)", R"("num_hidden_layers":2,)",
+                           R"("num_attention_heads":4,)", R"("model_type":"llama",)"}) {
     const std::string key = std::string(part).substr(1, std::string(part).find('"', 1) - 1);
     EXPECT_THAT(RefusedConfig(Without(Config("llama"), part)), HasSubstr("key " + key + " is missing"));
   }
-  EXPECT_THAT(RefusedConfig(Without(Config("llama"), R"(,"rms_norm_eps":1e-05)")),
-              HasSubstr("key rms_norm_eps is missing"));
   EXPECT_THAT(RefusedConfig(Without(Config("qwen2"), R"("num_key_value_heads":2,)")),
               HasSubstr("key num_key_value_heads"));
   EXPECT_THAT(RefusedConfig(R"({"model_type":"gemma3"})"), HasSubstr("key text_config is missing"));

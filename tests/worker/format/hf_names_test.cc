@@ -81,7 +81,9 @@ TEST(HfNames, BuffersThatTransformersComputesAnewAreIgnored) {
           "model.layers.0.self_attn.rotary_emb.cos_cached", "model.layers.0.self_attn.rotary_emb.sin_cached",
           "model.layers.0.self_attn.masked_bias", "model.layers.0.self_attn.bias", "transformer.h.0.attn.bias",
           "h.0.attn.masked_bias", "model.decoder.version", "model.embed_positions.position_ids",
-          "model.decoder.embed_positions._float_tensor"}) {
+          "model.decoder.embed_positions._float_tensor", "model.layers.0.self_attn.causal_mask", "model.normalizer",
+          "transformer.h.0.self_attention.rotary.inv_freq", "transformer.h.0.self_attention.maybe_rotary.inv_freq",
+          "model.layers.0.self_attn.k_scale", "model.layers.0.self_attn.v_scale"}) {
       EXPECT_EQ(names.Of(stored).role, Role::kIgnored) << architecture << " " << stored;
     }
   }
@@ -104,11 +106,28 @@ TEST(HfNames, WeightsThatTheFamilyDoesNotHaveAreUnknown) {
   const HfNames names("gemma2", 2, true);
   for (const char* stored :
        {"model.layers.0.self_attn.q_proj.bias", "model.layers.0.self_attn.q_norm.weight",
-        "model.layers.2.mlp.up_proj.weight", "model.layers.-1.mlp.up_proj.weight", "model.layers.01.mlp.up_proj.weight",
-        "model.layers.1", "model.layers..x", "model.layers.99999999999999999999.mlp.up_proj.weight", "lm_head.bias",
-        "score.weight", "", "model.layers.0.mlp.up_projector.weight", "model.layers.0.mlp.up_proj.weight.weight"}) {
+        "model.layers.-1.mlp.up_proj.weight", "model.layers.01.mlp.up_proj.weight", "model.layers.1", "model.layers..x",
+        "model.layers.99999999999999999999.mlp.up_proj.weight", "lm_head.bias", "score.weight", "",
+        "model.layers.0.mlp.up_projector.weight", "model.layers.0.mlp.up_proj.weight.weight"}) {
     EXPECT_EQ(names.Of(stored).role, Role::kUnknown) << stored;
   }
+}
+
+TEST(HfNames, LayersBehindTheLastAreTold) {
+  const HfNames names("gemma2", 2, true);
+  EXPECT_EQ(names.Of("model.layers.2.mlp.up_proj.weight").role, Role::kBeyond);
+  EXPECT_EQ(names.Of("model.layers.61.eh_proj.weight").role, Role::kBeyond);
+  EXPECT_EQ(names.Of("model.layers.1.mlp.up_proj.weight").role, Role::kUsed);
+}
+
+TEST(HfNames, BiasesThatAreNotAnnouncedAreTold) {
+  const HfNames llama("llama", 1, true, {"self_attn."});
+  EXPECT_FALSE(llama.Of("model.layers.0.self_attn.q_proj.bias").unannounced);
+  EXPECT_FALSE(llama.Of("model.layers.0.mlp.up_proj.weight").unannounced);
+  EXPECT_TRUE(llama.Of("model.layers.0.mlp.up_proj.bias").unannounced);
+  const HfNames qwen("qwen2", 1, true);  // whose class has the first always
+  EXPECT_FALSE(qwen.Of("model.layers.0.self_attn.q_proj.bias").unannounced);
+  EXPECT_TRUE(qwen.Of("model.layers.0.self_attn.o_proj.bias").unannounced);
 }
 
 TEST(HfNames, TheFirstThatIsMissingIsNamedAsInTheFolder) {

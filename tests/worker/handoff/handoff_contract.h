@@ -10,10 +10,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/handoff_faults.h"
 #include "tests/worker/kv/failing_device.h"
 #include "tests/worker/kv/sequence_rows.h"
 #include "tests/worker/link/host_buffer.h"
-#include "worker/handoff/faults.h"
 #include "worker/handoff/handoff.h"
 #include "worker/handoff/slice_receiver.h"
 #include "worker/kv/store.h"
@@ -56,11 +56,13 @@ class HandoffContract : public ::testing::TestWithParam<std::function<std::uniqu
   static absl::StatusCode Code(const Event& event) { return Await(event).code(); }
 
   LeaseId Reserve(int64_t tokens, bool with_x = false, int64_t kv_from = 0) {
-    return *world_->store->Reserve(tokens, tokens, {}, with_x, kv_from);
+    return *world_->store->Reserve(
+        {.prompt_tokens = tokens, .total_tokens = tokens, .with_x = with_x, .kv_from = kv_from});
   }
   // A store in device memory keeps no X.
   void ExpectNoLeaseWithX() {
-    EXPECT_EQ(world_->store->Reserve(1, 1, {}, /*with_x=*/true).status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(world_->store->Reserve({.prompt_tokens = 1, .total_tokens = 1, .with_x = true}).status().code(),
+              absl::StatusCode::kInvalidArgument);
   }
   // The rows [begin, end) of a prompt whose layer has Pattern(whole, layer + 1).
   static BufferRef Rows(int64_t layer, int64_t begin, int64_t end, int64_t whole) {

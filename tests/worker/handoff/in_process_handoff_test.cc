@@ -16,10 +16,11 @@ using ::runahead::testing::Pattern;
 class InProcessWorld final : public HandoffWorld {
  public:
   explicit InProcessWorld(MemoryKind tier = MemoryKind::kHost)
-      : HandoffWorld(tier), receiver_(*store, {RowForm::kF32, [this] { ++corrupt; }, &receiving}) {
+      : HandoffWorld(tier), receiver_(*store, {.on_corrupt = [this] { ++corrupt; }}) {
     for (auto& sender : senders_) {
-      sender = std::make_unique<RetryingSender>(MakeInProcessTransport(receiver_),
-                                                HandoffSenderOptions{[this] { ++retries; }, &sending});
+      sender =
+          std::make_unique<SliceSender>(testing::WithFaults(MakeInProcessTransport(receiver_), &sending, &receiving),
+                                        HandoffSenderOptions{.on_retry = [this] { ++retries; }});
     }
   }
   HandoffSender& sender(int process) override { return *senders_[process]; }
@@ -28,7 +29,7 @@ class InProcessWorld final : public HandoffWorld {
 
  private:
   SliceReceiver receiver_;
-  std::unique_ptr<RetryingSender> senders_[3];
+  std::unique_ptr<SliceSender> senders_[3];
 };
 
 INSTANTIATE_TEST_SUITE_P(InProcess, HandoffContract,
@@ -50,7 +51,7 @@ class SliceReceiverTest : public ::testing::Test {
     receiver_.Begin(
         header_, [&write](const SliceReceiver::Outcome& outcome) { write = std::get<SliceReceiver::Write>(outcome); });
     RUNAHEAD_CHECK(write != nullptr);
-    header_.xxh64 = HashPieces(write->destination());
+    header_.sum = SumPieces(SeedOf(header_.slice), write->destination());
     return write;
   }
   SliceVerdict Finish(const SliceHeader& header, const SliceReceiver::Write& write) {
@@ -62,7 +63,7 @@ class SliceReceiverTest : public ::testing::Test {
   std::vector<SliceVerdict> verdicts_;
   SliceReceiver receiver_{
       *world_.store, {.on_corrupt = {}, .on_verdict = [this](SliceVerdict verdict) { verdicts_.push_back(verdict); }}};
-  LeaseId lease_ = *world_.store->Reserve(kTokens, kTokens);
+  LeaseId lease_ = *world_.store->Reserve({.prompt_tokens = kTokens, .total_tokens = kTokens});
   SliceHeader header_;
 };
 
@@ -87,13 +88,41 @@ TEST_F(SliceReceiverTest, EveryAnswerIsTold) {
   refused(header);
   SliceReceiver::Write write = Begin();
   header = header_;
-  header.xxh64 ^= 1;
+  header.sum ^= 1;
   Finish(header, write);
   write = Begin();
   Finish(header_, write);
   refused(header_);  // it is there already
   EXPECT_THAT(verdicts_, ::testing::ElementsAre(SliceVerdict::kBadRange, SliceVerdict::kNoLease, SliceVerdict::kCorrupt,
                                                 SliceVerdict::kAccepted, SliceVerdict::kAccepted));
+}
+
+// It would be another layer's KV, or another prompt's, and its bytes match.
+TEST_F(SliceReceiverTest, ASliceWhoseHeaderIsNotWhatWasSentIsNeverAccepted) {
+  RUNAHEAD_CHECK(Begin() != nullptr);
+  const SliceHeader sent = header_;
+  const auto expect_refused = [&](const SliceHeader& damaged) {
+    receiver_.Begin(damaged, [&](const SliceReceiver::Outcome& outcome) {
+      const auto* const verdict = std::get_if<SliceVerdict>(&outcome);
+      EXPECT_NE(verdict != nullptr ? *verdict : Finish(damaged, std::get<SliceReceiver::Write>(outcome)),
+                SliceVerdict::kAccepted)
+          << Describe(damaged.slice);
+    });
+  };
+  for (int bit = 0; bit < 64; ++bit) {
+    SliceHeader damaged = sent;
+    damaged.slice.lease.number ^= uint64_t{1} << bit;
+    expect_refused(damaged);
+    damaged = sent;
+    damaged.slice.begin ^= int64_t{1} << bit;
+    expect_refused(damaged);
+    damaged.slice.end ^= int64_t{1} << bit;  // as many rows, elsewhere
+    expect_refused(damaged);
+    if (bit >= 32) continue;
+    damaged = sent;
+    damaged.slice.layer ^= static_cast<int32_t>(uint32_t{1} << bit);
+    expect_refused(damaged);
+  }
 }
 
 TEST_F(SliceReceiverTest, ATransferThatWasGivenUpHoldsNothing) {
@@ -122,12 +151,23 @@ TEST_F(SliceReceiverTest, AnOverlapWaitsForTheWriteUnderWay) {
   });
   EXPECT_EQ(second, nullptr);
   SliceHeader damaged = header_;
-  damaged.xxh64 ^= 1;
+  damaged.sum ^= 1;
   EXPECT_EQ(Finish(damaged, first), SliceVerdict::kCorrupt);
   ASSERT_NE(second, nullptr) << "the one under way came to nothing, so the next is wanted";
   EXPECT_FALSE(third_is_in);
   EXPECT_EQ(Finish(header_, second), SliceVerdict::kAccepted);
   EXPECT_TRUE(third_is_in) << "without its bytes";
+}
+
+TEST_F(SliceReceiverTest, EachSliceIsAUnitOfTheThreadThatCopies) {
+  const auto copies = std::make_shared<ProgressMeter>();
+  {
+    SliceSender sender(MakeInProcessTransport(receiver_, copies), {});
+    const Event accepted = sender.Push({}, header_.slice, Pattern(kTokens * kRowBytes, 1), Event());
+    EXPECT_EQ(accepted.Wait(absl::Seconds(60)), absl::OkStatus());
+  }
+  EXPECT_EQ(copies->Read().done, 1u);
+  EXPECT_FALSE(copies->Read().computing);
 }
 
 TEST_F(SliceReceiverTest, AnAbandonedWriteLetsTheNextOneIn) {
@@ -152,7 +192,7 @@ class DeviceArrivalTest : public ::testing::Test {
                                        Pattern(kTokens * kRowBytes, layer + 1), Event());
   }
   InProcessWorld world_{MemoryKind::kDevice};
-  const LeaseId lease_ = *world_.store->Reserve(kTokens, kTokens);
+  const LeaseId lease_ = *world_.store->Reserve({.prompt_tokens = kTokens, .total_tokens = kTokens});
 };
 
 TEST_F(DeviceArrivalTest, ASliceIsAcknowledgedWhenItsCopyHasRun) {
@@ -172,7 +212,7 @@ TEST_F(DeviceArrivalTest, ACopyThatFailsIsLikeBytesThatWereLost) {
   world_.device.FailEvents(3);
   EXPECT_EQ(Await(Push(0, 1)).code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(world_.retries, 3);
-  EXPECT_EQ(world_.corrupt, 0) << "all hashes were right";
+  EXPECT_EQ(world_.corrupt, 0) << "all sums were right";
   EXPECT_EQ(Await(Push(0, 1)), absl::OkStatus());
   EXPECT_TRUE(world_.store->Complete(lease_).fired());
 }

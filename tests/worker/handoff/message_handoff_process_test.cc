@@ -11,23 +11,20 @@
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/fake_device.h"
 #include "tests/worker/link/host_buffer.h"
-#include "tests/worker/link/message_engines.h"
+#include "tests/worker/link/new_engine.h"
 #include "tests/worker/link/peer_process.h"
 #include "worker/handoff/message_handoff.h"
 
 namespace runahead {
 namespace {
 
-using ::runahead::testing::EveryTransport;
 using ::runahead::testing::FakeClock;
 using ::runahead::testing::FakeDevice;
 using ::runahead::testing::FromArgument;
 using ::runahead::testing::NewEngine;
-using ::runahead::testing::OverEveryTransport;
 using ::runahead::testing::Pattern;
 using ::runahead::testing::PeerProcess;
 using ::runahead::testing::ToArgument;
-using ::runahead::testing::TransportName;
 
 constexpr int64_t kTokens = 16384;
 constexpr int64_t kPeerRowBytes = 4096;  // as in message_handoff_peer
@@ -38,7 +35,7 @@ struct Receiving {
       : store(*KvStore::Create({2, kPeerRowBytes, kTokens, engine.self().incarnation}, device, clock)),
         slices(*store, {}),
         receiver(engine, slices),
-        lease(*store->Reserve(kTokens, kTokens)) {}
+        lease(*store->Reserve({.prompt_tokens = kTokens, .total_tokens = kTokens})) {}
 
   FakeDevice device;
   const std::unique_ptr<KvStore> store;
@@ -47,7 +44,7 @@ struct Receiving {
   const LeaseId lease;
 };
 
-class MessageHandoffProcess : public OverEveryTransport {
+class MessageHandoffProcess : public ::testing::Test {
  protected:
   // The contract's bound on noticing a killed peer.
   static absl::StatusCode Soon(const Event& event) { return event.Wait(absl::Seconds(1)).code(); }
@@ -58,22 +55,22 @@ class MessageHandoffProcess : public OverEveryTransport {
   std::unique_ptr<PeerProcess> SenderInMidSlice(Receiving& at) {
     const volatile std::byte* first = at.store->BeginWrite(at.lease, 0, 0, 1)->destination()[0].data();
     const std::byte before = *first;
-    auto sender = Peer({"send", GetParam(), std::to_string(kTokens), ToArgument(engine_->self()),
+    auto sender = Peer({"send", std::to_string(kTokens), ToArgument(engine_->self()),
                         std::to_string(at.lease.incarnation), std::to_string(at.lease.number)});
     EXPECT_EQ(sender->ReadLine(), "pushing");
     while (*first == before) sched_yield();
     return sender;
   }
-  std::unique_ptr<MessageEngine> engine_ = NewEngine(GetParam());
+  std::unique_ptr<MessageEngine> engine_ = NewEngine();
 };
 
-TEST_P(MessageHandoffProcess, AKilledDecodeWorkerMakesEveryPushUnavailable) {
-  auto decode = Peer({"decode", GetParam(), std::to_string(kTokens)});
+TEST_F(MessageHandoffProcess, AKilledDecodeWorkerMakesEveryPushUnavailable) {
+  auto decode = Peer({"decode", std::to_string(kTokens)});
   std::istringstream line(decode->ReadLine());
   std::string id;
   LeaseId lease;
   line >> id >> lease.incarnation >> lease.number;
-  RetryingSender sender(MakeMessageSliceTransport(*engine_));
+  SliceSender sender(MakeMessageSliceTransport(*engine_));
   const BufferRef rows = Pattern(kTokens * kPeerRowBytes, 1);
   std::vector<Event> pushed;
   for (int32_t layer = 0; layer < 2; ++layer) {
@@ -89,7 +86,7 @@ TEST_P(MessageHandoffProcess, AKilledDecodeWorkerMakesEveryPushUnavailable) {
   for (const Event& event : pushed) EXPECT_EQ(Soon(event), absl::StatusCode::kUnavailable);
 }
 
-TEST_P(MessageHandoffProcess, ASenderKilledInMidTransferUnpinsTheLease) {
+TEST_F(MessageHandoffProcess, ASenderKilledInMidTransferUnpinsTheLease) {
   Receiving at(*engine_, RealClock());
   const auto sender = SenderInMidSlice(at);
   sender->Kill();
@@ -101,7 +98,7 @@ TEST_P(MessageHandoffProcess, ASenderKilledInMidTransferUnpinsTheLease) {
   EXPECT_EQ(at.store->stats().used_bytes, 0);
 }
 
-TEST_P(MessageHandoffProcess, ALeaseOutlivesItsTimeWhileASlowSendersBytesAreUnderWay) {
+TEST_F(MessageHandoffProcess, ALeaseOutlivesItsTimeWhileASlowSendersBytesAreUnderWay) {
   FakeClock clock;
   Receiving at(*engine_, clock);
   const auto sender = SenderInMidSlice(at);
@@ -113,8 +110,6 @@ TEST_P(MessageHandoffProcess, ALeaseOutlivesItsTimeWhileASlowSendersBytesAreUnde
   clock.Advance(kLeaseLife);
   EXPECT_EQ(at.store->Renew(at.lease), absl::OkStatus()) << "its time begins anew when the bytes are in";
 }
-
-INSTANTIATE_TEST_SUITE_P(Engines, MessageHandoffProcess, EveryTransport(), TransportName);
 
 }  // namespace
 }  // namespace runahead

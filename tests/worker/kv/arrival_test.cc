@@ -134,6 +134,22 @@ TEST(Arrival, WhatIsFixedHasComeInEveryLayer) {
   EXPECT_TRUE(whole.complete());
 }
 
+TEST(Arrival, WhatDoesNotComeIsNotWaitedForAndNeverSettled) {
+  Arrival arrival(2, 300);
+  EXPECT_EQ(arrival.end(), 300);
+  arrival.EndAt(100);
+  EXPECT_EQ(arrival.end(), 100);
+  EXPECT_EQ(arrival.Missing(SliceKind::kKv), 2 * 100);
+  Come(arrival, 0, 0, 100);
+  EXPECT_FALSE(arrival.complete());
+  Come(arrival, 1, 0, 100);
+  EXPECT_TRUE(arrival.complete());
+  EXPECT_EQ(arrival.Settled(), 100) << "others share what has come, and no more";
+  Arrival none(2, 300);
+  none.EndAt(0);
+  EXPECT_TRUE(none.complete());
+}
+
 TEST(Arrival, WhatALayerHidesIsWaitedForInNoKind) {
   Arrival arrival(3, 300, {SliceKind::kKv, SliceKind::kX}, /*kv_from=*/64, /*hidden=*/{0, 200, 300});
   EXPECT_EQ(arrival.layers_complete(), 1) << "nobody sees anything of the last layer";

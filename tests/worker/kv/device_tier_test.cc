@@ -39,10 +39,10 @@ TEST(DeviceTier, WhatArrivesIsInTheBlocksOfTheSequence) {
   options.tier = MemoryKind::kDevice;
   const std::unique_ptr<KvStore> store = *KvStore::Create(options, *device, clock);
   std::vector<LeaseId> small;  // so that the lease's blocks do not follow each other
-  for (int i = 0; i < 8; ++i) small.push_back(*store->Reserve(1, 1));
+  for (int i = 0; i < 8; ++i) small.push_back(*store->Reserve({.prompt_tokens = 1, .total_tokens = 1}));
   for (const int i : {1, 4, 5}) store->Release(small[i]);
   constexpr int64_t kPrompt = 700;
-  const LeaseId lease = *store->Reserve(kPrompt, kPrompt);
+  const LeaseId lease = *store->Reserve({.prompt_tokens = kPrompt, .total_tokens = kPrompt});
   for (int64_t layer = 0; layer < kLayers; ++layer) {
     for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{{300, kPrompt}, {0, 300}}) {
       ASSERT_EQ(Send(*store, lease, layer, begin, end), absl::OkStatus());
@@ -71,7 +71,7 @@ TEST(DeviceTier, AStoreThatEndsAwaitsItsCopies) {
   KvStoreOptions options{kLayers, kRowBytes, 8 * kKvBlockTokens, 99};
   options.tier = MemoryKind::kDevice;
   std::unique_ptr<KvStore> store = *KvStore::Create(options, *device, clock);
-  const LeaseId lease = *store->Reserve(2000, 2000);
+  const LeaseId lease = *store->Reserve({.prompt_tokens = 2000, .total_tokens = 2000});
   std::vector<Event> committed;
   for (int64_t layer = 0; layer < kLayers; ++layer) {
     absl::StatusOr<KvStore::Write> write = store->BeginWrite(lease, layer, 0, 2000);

@@ -26,7 +26,7 @@ class KvStoreTest : public ::testing::Test {
   }
 
   LeaseId Reserve(int64_t prompt, int64_t total) {
-    absl::StatusOr<LeaseId> lease = store_->Reserve(prompt, total);
+    absl::StatusOr<LeaseId> lease = store_->Reserve({.prompt_tokens = prompt, .total_tokens = total});
     EXPECT_TRUE(lease.ok()) << lease.status();
     return lease.value_or(LeaseId{});
   }

@@ -20,7 +20,8 @@ TEST_F(KvStoreLeaseTest, ReleaseCancelsAndFreesWhenUnpinned) {
   EXPECT_EQ(complete.status()->code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(store_->stats().leases, 0);
   EXPECT_EQ(store_->stats().used_bytes, store_->stats().capacity_bytes);
-  EXPECT_EQ(store_->Reserve(1, 1).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(store_->Reserve({.prompt_tokens = 1, .total_tokens = 1}).status().code(),
+            absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(write->Commit().Wait().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(store_->stats().used_bytes, 0);
   EXPECT_EQ(store_->Renew(lease).code(), absl::StatusCode::kNotFound);

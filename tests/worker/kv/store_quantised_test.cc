@@ -1,9 +1,10 @@
-// Stores that keep KV in 4 or 8 bits: what is in them, and what they refuse.
+// Stores that keep KV, and X, in 4 or 8 bits: what is in them, and what they refuse.
 #include <cstring>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_device.h"
@@ -49,24 +50,45 @@ std::vector<std::byte> ReferenceBytes(const std::vector<float>& values, const Kv
   return bytes;
 }
 
-std::vector<std::byte> StoredBytes(const KvStore& store, const KvStore::Sequence& sequence, int64_t layer) {
+// What those bytes stand for.
+std::vector<float> ReadBack(const std::vector<float>& values, const KvQuant& quant) {
+  std::vector<float> read;
+  for (size_t i = 0; i < values.size(); i += static_cast<size_t>(quant.group)) {
+    const ReferenceGroup group = QuantizeReference(values.data() + i, quant);
+    read.insert(read.end(), group.values.begin(), group.values.end());
+  }
+  return read;
+}
+
+std::vector<std::byte> StoredBytes(const KvArena& arena, const KvStore::Sequence& sequence, int64_t layer) {
   std::vector<std::byte> bytes;
-  for (const KvSpan& span : SpansOf(store, sequence, layer, 0, kTokens)) {
+  for (const KvSpan& span : arena.Spans(sequence.blocks(), layer, 0, kTokens)) {
     bytes.insert(bytes.end(), span.rows.data(), span.rows.data() + span.rows.size);
   }
   return bytes;
 }
 
-void Send(KvStore& store, const LeaseId& lease, int64_t layer, const std::vector<float>& values, int64_t begin,
-          int64_t end) {
-  auto write = store.BeginWrite(lease, layer, begin, end);
+// Of rows of the whole prompt, those of tokens [begin, end).
+void SendBytes(KvStore& store, const LeaseId& lease, int64_t layer, const std::vector<std::byte>& rows, int64_t begin,
+               int64_t end, SliceKind kind) {
+  auto write = store.BeginWrite(lease, layer, begin, end, kind);
   ASSERT_TRUE(write.ok() && write->ready().Wait(absl::Seconds(60)).ok());
-  const auto* from = reinterpret_cast<const std::byte*>(values.data() + begin * kRowValues);
+  const std::byte* from = rows.data() + rows.size() / kTokens * static_cast<size_t>(begin);
   for (const BufferRef& to : write->destination()) {
     std::memcpy(to.data(), from, to.size);
     from += to.size;
   }
   ASSERT_TRUE(write->Commit().Wait(absl::Seconds(60)).ok());
+}
+
+std::vector<std::byte> BytesOf(const std::vector<float>& values) {
+  const auto* const from = reinterpret_cast<const std::byte*>(values.data());
+  return {from, from + values.size() * sizeof(float)};
+}
+
+void Send(KvStore& store, const LeaseId& lease, int64_t layer, const std::vector<float>& values, int64_t begin,
+          int64_t end) {
+  SendBytes(store, lease, layer, BytesOf(values), begin, end, SliceKind::kKv);
 }
 
 TEST_F(QuantisedStoreTest, KeepsTheBytesOfTheReference) {
@@ -76,7 +98,7 @@ TEST_F(QuantisedStoreTest, KeepsTheBytesOfTheReference) {
     ASSERT_TRUE(store.ok()) << store.status();
     EXPECT_EQ((*store)->stats().capacity_bytes,
               kStoreLayers * 4 * kKvBlockTokens * (kRowValues / quant.group) * (4 + quant.group * quant.bits / 8));
-    const LeaseId lease = *(*store)->Reserve(kTokens, kTokens + 1);
+    const LeaseId lease = *(*store)->Reserve({.prompt_tokens = kTokens, .total_tokens = kTokens + 1});
     for (int64_t layer = 0; layer < kStoreLayers; ++layer) {
       // Slices end anywhere, within blocks and beyond them; the last is sent twice.
       Send(**store, lease, layer, MadeUp(layer), 0, 1);
@@ -87,7 +109,41 @@ TEST_F(QuantisedStoreTest, KeepsTheBytesOfTheReference) {
     const auto sequence = (*store)->Open(lease);
     ASSERT_TRUE(sequence.ok()) << sequence.status();
     for (int64_t layer = 0; layer < kStoreLayers; ++layer) {
-      EXPECT_TRUE(StoredBytes(**store, *sequence, layer) == ReferenceBytes(MadeUp(layer), quant)) << layer;
+      EXPECT_TRUE(StoredBytes((*store)->arena(), *sequence, layer) == ReferenceBytes(MadeUp(layer), quant)) << layer;
+    }
+  }
+}
+
+// As it comes, or from the codes in which it comes: then what these stand for is quantised.
+TEST_F(QuantisedStoreTest, KeepsXInAsManyBitsInWhicheverFormItComes) {
+  for (const RowForm arrives : {RowForm::kF32, RowForm::kQ8}) {
+    for (const RowForm kept : {RowForm::kQ4, RowForm::kQ8}) {
+      SCOPED_TRACE(absl::StrCat(std::string(RowFormName(arrives)), " kept in ", std::string(RowFormName(kept))));
+      const KvQuant quant = QuantOf(kept);
+      KvStoreOptions options = Options({quant.bits, 64});
+      options.x_form = kept;
+      options.x_row_bytes = RowFormBytes(kept, kRowValues);
+      options.x_quantisation = XQuantisation{arrives, kRowValues, host_.get()};
+      const auto store = KvStore::Create(options, *host_, clock_);
+      ASSERT_TRUE(store.ok()) << store.status();
+      const LeaseId lease = *(*store)->Reserve({.prompt_tokens = kTokens, .total_tokens = kTokens + 1, .with_x = true});
+      for (int64_t layer = 0; layer < kStoreLayers; ++layer) {
+        Send(**store, lease, layer, MadeUp(layer), 0, kTokens);
+        const std::vector<float> x = MadeUp(7 + layer);
+        const auto rows = arrives == RowForm::kF32 ? BytesOf(x) : ReferenceBytes(x, QuantOf(arrives));
+        SendBytes(**store, lease, layer, rows, 280, kTokens, SliceKind::kX);
+        SendBytes(**store, lease, layer, rows, 0, 280, SliceKind::kX);
+      }
+      EXPECT_EQ((*store)->stats().x.received_bytes, kStoreLayers * kTokens * RowFormBytes(arrives, kRowValues));
+      const auto sequence = (*store)->Open(lease);
+      ASSERT_TRUE(sequence.ok()) << sequence.status();
+      for (int64_t layer = 0; layer < kStoreLayers; ++layer) {
+        std::vector<float> x = MadeUp(7 + layer);
+        if (arrives == RowForm::kQ8) x = ReadBack(x, QuantOf(arrives));
+        EXPECT_TRUE(StoredBytes((*store)->arena(), *sequence, layer) ==
+                    ReferenceBytes(MadeUp(layer), {quant.bits, 64}));
+        EXPECT_TRUE(StoredBytes(*(*store)->x_arena(), *sequence, layer) == ReferenceBytes(x, quant)) << layer;
+      }
     }
   }
 }
@@ -103,6 +159,11 @@ TEST_F(QuantisedStoreTest, RefusesWhatCannotBeQuantised) {
   KvStoreOptions on_device = Options({4, 64});
   on_device.tier = MemoryKind::kDevice;
   EXPECT_THAT(refusal(on_device), ::testing::HasSubstr("host memory"));
+  KvStoreOptions with_x = Options({4, 64});
+  with_x.x_form = RowForm::kQ4;
+  with_x.x_row_bytes = 40;
+  with_x.x_quantisation = XQuantisation{RowForm::kF32, 80, host_.get()};
+  EXPECT_THAT(refusal(with_x), ::testing::HasSubstr("whole groups of 32")) << "80 values";
 }
 
 }  // namespace

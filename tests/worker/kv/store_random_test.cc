@@ -94,7 +94,8 @@ class RandomisedStore : public KvStoreTest {
     const int64_t prompt = from == nullptr ? 1 + Pick(600) : 200 + Pick(400), total = prompt + Pick(300);
     const int64_t wish = from == nullptr ? 0 : 1 + Pick(600);
     const int64_t free = kBlocks - BlocksInUse();
-    absl::StatusOr<LeaseId> id = store_->Reserve(prompt, total, {{99, from == nullptr ? 0 : from->number}, wish});
+    absl::StatusOr<LeaseId> id = store_->Reserve(
+        {.prompt_tokens = prompt, .total_tokens = total, .share = {{99, from == nullptr ? 0 : from->number}, wish}});
     if (Blocks(total) > free) {  // Reserve reaps when it may find no room
       for (auto& [index, lease] : leases_) lease.dead = lease.dead || !Alive(lease);
     }
@@ -280,7 +281,7 @@ TEST_F(RandomisedStore, ThreadsNeverShareABlock) {
   for (int mark = 1; mark <= 4; ++mark) {
     threads.emplace_back([this, mark] {
       for (int round = 0; round < 60; ++round) {
-        absl::StatusOr<LeaseId> lease = store_->Reserve(300, 700);
+        absl::StatusOr<LeaseId> lease = store_->Reserve({.prompt_tokens = 300, .total_tokens = 700});
         if (!lease.ok()) continue;  // full: another thread's turn
         for (int64_t layer = 0; layer < kLayers; ++layer) {
           absl::StatusOr<KvStore::Write> write = store_->BeginWrite(*lease, layer, 0, 300);

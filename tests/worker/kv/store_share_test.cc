@@ -15,7 +15,8 @@ class KvStoreShareTest : public KvStoreTest {
   static constexpr int64_t kBlockBytes = kLayers * kKvBlockTokens * kRowBytes;
 
   LeaseId Share(int64_t prompt, int64_t total, const LeaseId& from, int64_t tokens) {
-    const absl::StatusOr<LeaseId> lease = store_->Reserve(prompt, total, {from, tokens});
+    const absl::StatusOr<LeaseId> lease =
+        store_->Reserve({.prompt_tokens = prompt, .total_tokens = total, .share = {from, tokens}});
     EXPECT_TRUE(lease.ok()) << lease.status();
     return lease.value_or(LeaseId{});
   }
@@ -79,14 +80,15 @@ TEST_F(KvStoreShareTest, OfALeaseWithXInsteadOfKvOnlyOneThatNeedsNoMoreKvTakesAS
   KvStoreOptions options = store_->options();
   options.x_row_bytes = 8;
   store_ = *KvStore::Create(options, device_, clock_);
-  const LeaseId first = *store_->Reserve(600, 600, {}, /*with_x=*/true, /*kv_from=*/128);
+  const LeaseId first = *store_->Reserve({.prompt_tokens = 600, .total_tokens = 600, .with_x = true, .kv_from = 128});
   for (int64_t layer = 0; layer < kLayers; ++layer) {
     ASSERT_TRUE(Fill(first, layer, 128, 600).ok());
     auto x = store_->BeginWrite(first, layer, 0, 600, SliceKind::kX);
     ASSERT_TRUE(x.ok() && x->Commit().Wait().ok());
   }
   const auto shared = [&](bool with_x, int64_t kv_from) {
-    const LeaseId lease = *store_->Reserve(600, 600, {first, 600}, with_x, kv_from);
+    const LeaseId lease = *store_->Reserve(
+        {.prompt_tokens = 600, .total_tokens = 600, .share = {first, 600}, .with_x = with_x, .kv_from = kv_from});
     const int64_t tokens = Shared(lease);
     store_->Release(lease);
     return tokens;
@@ -123,7 +125,8 @@ TEST_F(KvStoreShareTest, EitherLeaseMayEndFirst) {
     EXPECT_EQ(UsedBlocks(), first_ends_first ? 4 : 3);
     EXPECT_EQ(store_->stats().leases, 1);
     Reserve(1, (first_ends_first ? 4 : 5) * kKvBlockTokens);  // all that is free
-    EXPECT_EQ(store_->Reserve(1, 1).status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(store_->Reserve({.prompt_tokens = 1, .total_tokens = 1}).status().code(),
+              absl::StatusCode::kResourceExhausted);
     store_->Release(first_ends_first ? second : first);
     EXPECT_EQ(UsedBlocks(), first_ends_first ? 4 : 5);
     store_->BeginEpoch(0);
@@ -149,7 +152,8 @@ TEST_F(KvStoreShareTest, OneLeaseExpiresAndTheOtherLivesOn) {
   clock_.Advance(absl::Seconds(20));
   ASSERT_TRUE(store_->Renew(second).ok());
   clock_.Advance(absl::Seconds(20));
-  EXPECT_EQ(store_->Reserve(600, 600, {first, 600}).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(store_->Reserve({.prompt_tokens = 600, .total_tokens = 600, .share = {first, 600}}).status().code(),
+            absl::StatusCode::kNotFound);
   EXPECT_EQ(store_->ReapExpired(), 1);
   EXPECT_EQ(UsedBlocks(), 3);
   EXPECT_EQ(Shared(second), 512);
@@ -188,16 +192,19 @@ TEST_F(KvStoreShareTest, AnOpenDecodeKeepsWhatItSharesAlive) {
 TEST_F(KvStoreShareTest, TakesOnlyWhatItDoesNotShare) {
   const LeaseId first = Filled();
   Reserve(1, 4 * kKvBlockTokens);
-  EXPECT_EQ(store_->Reserve(600, 600).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(store_->Reserve({.prompt_tokens = 600, .total_tokens = 600}).status().code(),
+            absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(Shared(Share(600, 600, first, 600)), 512);
   EXPECT_EQ(store_->stats().used_bytes, store_->stats().capacity_bytes);
 }
 
 TEST_F(KvStoreShareTest, RefusesToShareWhatIsNotThere) {
   const LeaseId first = Filled();
-  EXPECT_EQ(store_->Reserve(600, 600, {first, -1}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(store_->Reserve({.prompt_tokens = 600, .total_tokens = 600, .share = {first, -1}}).status().code(),
+            absl::StatusCode::kInvalidArgument);
   store_->Release(first);
-  EXPECT_EQ(store_->Reserve(600, 600, {first, 600}).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(store_->Reserve({.prompt_tokens = 600, .total_tokens = 600, .share = {first, 600}}).status().code(),
+            absl::StatusCode::kNotFound);
   EXPECT_EQ(UsedBlocks(), 0);
 }
 

@@ -32,27 +32,31 @@ TEST_F(KvStoreTest, RoundsCapacityDownToBlocks) {
 
 TEST_F(KvStoreTest, ReserveTellsFullFromImpossible) {
   const LeaseId lease = Reserve(1, 7 * kKvBlockTokens);
-  EXPECT_THAT(store_->Reserve(1, kKvBlockTokens + 1).status().ToString(),
+  EXPECT_THAT(store_->Reserve({.prompt_tokens = 1, .total_tokens = kKvBlockTokens + 1}).status().ToString(),
               AllOf(HasSubstr("RESOURCE_EXHAUSTED"), HasSubstr("256 of 2048 are free")));
-  EXPECT_THAT(store_->Reserve(1, 8 * kKvBlockTokens + 1).status().ToString(),
+  EXPECT_THAT(store_->Reserve({.prompt_tokens = 1, .total_tokens = 8 * kKvBlockTokens + 1}).status().ToString(),
               AllOf(HasSubstr("OUT_OF_RANGE"), HasSubstr("2049"), HasSubstr("2048")));
-  EXPECT_EQ(store_->Reserve(0, 5).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(store_->Reserve(6, 5).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(store_->Reserve({.prompt_tokens = 0, .total_tokens = 5}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(store_->Reserve({.prompt_tokens = 6, .total_tokens = 5}).status().code(),
+            absl::StatusCode::kInvalidArgument);
   store_->Release(lease);
   Reserve(1, 8 * kKvBlockTokens);
 }
 
 TEST_F(KvStoreTest, KvIsLeftOutOnlyOfThePromptAndWhereXComes) {
-  EXPECT_THAT(store_->Reserve(10, 20, {}, /*with_x=*/false, /*kv_from=*/1).status().ToString(),
+  EXPECT_THAT(store_->Reserve({.prompt_tokens = 10, .total_tokens = 20, .kv_from = 1}).status().ToString(),
               AllOf(HasSubstr("INVALID_ARGUMENT"), HasSubstr("kv_from: 1 is not in [0, 0]")));
   KvStoreOptions options = store_->options();
   options.x_row_bytes = 8;
   store_ = *KvStore::Create(options, device_, clock_);
   for (const int64_t wrong : {-1, 11}) {
-    EXPECT_THAT(store_->Reserve(10, 20, {}, /*with_x=*/true, wrong).status().ToString(),
+    EXPECT_THAT(store_->Reserve({.prompt_tokens = 10, .total_tokens = 20, .with_x = true, .kv_from = wrong})
+                    .status()
+                    .ToString(),
                 AllOf(HasSubstr("INVALID_ARGUMENT"), HasSubstr("is not in [0, 10]")));
   }
-  EXPECT_TRUE(store_->Reserve(10, 20, {}, /*with_x=*/true, 10).ok());
+  EXPECT_TRUE(store_->Reserve({.prompt_tokens = 10, .total_tokens = 20, .with_x = true, .kv_from = 10}).ok());
 }
 
 TEST_F(KvStoreTest, CompleteFiresWhenEveryLayerCoversThePrompt) {

@@ -59,9 +59,9 @@ class KvStoreTierTest : public ::testing::Test {
 
 TEST_F(KvStoreTierTest, BytesArriveInEveryLayerAndInBlocksThatDoNotTouch) {
   std::vector<LeaseId> small;
-  for (int i = 0; i < kBlocks; ++i) small.push_back(*store_->Reserve(1, 1));
+  for (int i = 0; i < kBlocks; ++i) small.push_back(*store_->Reserve({.prompt_tokens = 1, .total_tokens = 1}));
   for (const int i : {1, 2, 4, 6}) store_->Release(small[i]);
-  const LeaseId lease = *store_->Reserve(900, 1000);
+  const LeaseId lease = *store_->Reserve({.prompt_tokens = 900, .total_tokens = 1000});
   const Event complete = store_->Complete(lease);
   for (int64_t layer = 0; layer < kLayers; ++layer) {
     for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{{0, 1}, {1, 700}, {700, 900}}) {
@@ -79,7 +79,7 @@ TEST_F(KvStoreTierTest, BytesArriveInEveryLayerAndInBlocksThatDoNotTouch) {
 }
 
 TEST_F(KvStoreTierTest, ASliceIsInWhenItsCopyHasRun) {
-  const LeaseId lease = *store_->Reserve(10, 10);
+  const LeaseId lease = *store_->Reserve({.prompt_tokens = 10, .total_tokens = 10});
   const Event complete = store_->Complete(lease);
   for (int64_t layer = 1; layer < kLayers; ++layer) ASSERT_TRUE(Await(Written(lease, layer, 0, 10).Commit()).ok());
   EventSource gate;
@@ -96,7 +96,8 @@ TEST_F(KvStoreTierTest, ASliceIsInWhenItsCopyHasRun) {
 }
 
 TEST_F(KvStoreTierTest, WritesGetRoomInTheOrderInWhichTheyBegan) {
-  const LeaseId lease = *store_->Reserve(kBlocks * kKvBlockTokens, kBlocks * kKvBlockTokens);
+  const LeaseId lease =
+      *store_->Reserve({.prompt_tokens = kBlocks * kKvBlockTokens, .total_tokens = kBlocks * kKvBlockTokens});
   EventSource gate;
   device_.HoldCopies(gate.event());
   const Event committed = Written(lease, 0, 0, kBlocks * kKvBlockTokens).Commit();
@@ -115,7 +116,8 @@ TEST_F(KvStoreTierTest, WritesGetRoomInTheOrderInWhichTheyBegan) {
 }
 
 TEST_F(KvStoreTierTest, AWriteThatIsGivenUpWhileItWaitsHoldsNothing) {
-  const LeaseId lease = *store_->Reserve(kBlocks * kKvBlockTokens, kBlocks * kKvBlockTokens);
+  const LeaseId lease =
+      *store_->Reserve({.prompt_tokens = kBlocks * kKvBlockTokens, .total_tokens = kBlocks * kKvBlockTokens});
   const KvStore::Write all = Written(lease, 0, 0, kBlocks * kKvBlockTokens);
   { ASSERT_TRUE(store_->BeginWrite(lease, 1, 0, 10).ok()); }
   const absl::StatusOr<KvStore::Write> again = store_->BeginWrite(lease, 1, 0, 10);
@@ -124,7 +126,7 @@ TEST_F(KvStoreTierTest, AWriteThatIsGivenUpWhileItWaitsHoldsNothing) {
 }
 
 TEST_F(KvStoreTierTest, AFailedCopyLosesTheBytesAndNothingElse) {
-  const LeaseId lease = *store_->Reserve(10, 10);
+  const LeaseId lease = *store_->Reserve({.prompt_tokens = 10, .total_tokens = 10});
   for (const bool refused : {true, false}) {
     refused ? device_.RefuseCopies(1) : device_.FailEvents(1);
     clock_.Advance(absl::Seconds(20));
@@ -139,7 +141,7 @@ TEST_F(KvStoreTierTest, AFailedCopyLosesTheBytesAndNothingElse) {
 }
 
 TEST_F(KvStoreTierTest, ALeaseThatEndsKeepsItsMemoryUntilTheCopyHasRun) {
-  const LeaseId lease = *store_->Reserve(10, kBlocks * kKvBlockTokens);
+  const LeaseId lease = *store_->Reserve({.prompt_tokens = 10, .total_tokens = kBlocks * kKvBlockTokens});
   EventSource gate;
   device_.HoldCopies(gate.event());
   const Event committed = Written(lease, 0, 0, 10).Commit();
@@ -147,15 +149,16 @@ TEST_F(KvStoreTierTest, ALeaseThatEndsKeepsItsMemoryUntilTheCopyHasRun) {
   EXPECT_EQ(store_->ReapExpired(), 0) << "its bytes are under way";
   store_->Release(lease);
   EXPECT_EQ(store_->stats().leases, 0);
-  EXPECT_EQ(store_->Reserve(1, 1).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(store_->Reserve({.prompt_tokens = 1, .total_tokens = 1}).status().code(),
+            absl::StatusCode::kResourceExhausted);
   gate.Fire(absl::OkStatus());
   EXPECT_EQ(Await(committed).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(store_->stats().used_bytes, 0);
-  EXPECT_TRUE(store_->Reserve(1, 1).ok());
+  EXPECT_TRUE(store_->Reserve({.prompt_tokens = 1, .total_tokens = 1}).ok());
 }
 
 TEST_F(KvStoreTierTest, TheStoreOutlivesTheCopiesOfItsWrites) {
-  const LeaseId lease = *store_->Reserve(10, 10);
+  const LeaseId lease = *store_->Reserve({.prompt_tokens = 10, .total_tokens = 10});
   const Event complete = store_->Complete(lease);
   EventSource gate;
   device_.HoldCopies(gate.event());
@@ -190,7 +193,7 @@ TEST_F(KvStoreTierTest, WhatTheHostWritesTakesNoBounceBuffer) {
   ASSERT_TRUE(direct.ok() && host.ok());
   EXPECT_EQ(device_.host_bytes() - before, static_cast<size_t>((*host)->stats().capacity_bytes));
   for (KvStore* const store : {direct->get(), host->get()}) {
-    const LeaseId lease = *store->Reserve(10, 10);
+    const LeaseId lease = *store->Reserve({.prompt_tokens = 10, .total_tokens = 10});
     absl::StatusOr<KvStore::Write> write = store->BeginWrite(lease, 1, 0, 10);
     ASSERT_TRUE(write.ok());
     EXPECT_EQ(write->ready().status(), absl::OkStatus());
@@ -207,7 +210,7 @@ TEST_F(KvStoreTierTest, ThreadsTakeTurnsInTheBounceBuffer) {
   for (int thread = 0; thread < 8; ++thread) {
     threads.emplace_back([this, thread] {
       for (int round = 0; round < 20; ++round) {
-        const absl::StatusOr<LeaseId> lease = store_->Reserve(256, 256);
+        const absl::StatusOr<LeaseId> lease = store_->Reserve({.prompt_tokens = 256, .total_tokens = 256});
         ASSERT_TRUE(lease.ok()) << lease.status();
         std::vector<Event> committed;
         for (int64_t layer = 0; layer < kLayers; ++layer) {

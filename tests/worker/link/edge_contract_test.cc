@@ -253,9 +253,9 @@ TEST_P(EdgeContract, CloseFreesBuffersAndFailsEverything) {
   std::weak_ptr<Buffer> held = bytes.buffer;
   const Event announced = a->Send({1, 0, 0}, std::move(bytes), Event());
   bytes = {};
-  // Once what follows it has come, no thread is on the way with it.
-  a->Send({1, 1, 0}, Pattern(kSmall, 2), Event());
-  ASSERT_TRUE(Await(b->Recv({1, 1, 0}, Room(kSmall))).ok());
+  // Once what follows it has come, no thread is on the way with it: large as well, to be summed on the same thread.
+  a->Send({1, 1, 0}, Pattern(kLarge, 2), Event());
+  ASSERT_TRUE(Await(b->Recv({1, 1, 0}, Room(kLarge))).ok());
   const PeerId peer = world_->factory(1).self();
   world_->factory(0).Close(peer);
   EXPECT_EQ(Code(announced), absl::StatusCode::kUnavailable);

@@ -18,9 +18,10 @@ class IdleEngine final : public MessageEngine {
   const PeerId& self() const override { return self_; }
   void SetHandler(MessageKind, Handler) override {}
   void Connect(const PeerId&, Done) override {}
-  void Send(const PeerId&, MessageKind, std::string, ConstBufferRef, Done done) override { done(absl::OkStatus()); }
+  void Send(const PeerId&, MessageKind, std::string, Outbound, Done done) override { done(absl::OkStatus()); }
+  void Break(const PeerKey&, const absl::Status&) override {}
   void Close(const PeerKey&) override {}
-  void CloseAll(uint64_t, uint32_t) override {}
+  void CloseAll(const std::function<bool(const PeerKey&)>&) override {}
   void Stop() override {}
   std::string Transport(const PeerId&) override { return ""; }
 
@@ -28,11 +29,21 @@ class IdleEngine final : public MessageEngine {
   PeerId self_{"self", 1};
 };
 
+// Moves nothing.
+class IdleWire final : public EdgeWire {
+ public:
+  void SendFrame(const FrameId&, ConstBufferRef, FrameSum, std::function<void(absl::Status)>) override {}
+  void AcceptFrame(const FrameId&, const ArrivedFrame&, BufferRef, FrameDone) override {}
+  void SendControl(const EdgeControl&) override {}
+  void Fail(const absl::Status&) override {}
+  void AwaitEnd() override {}
+};
+
 TEST(EdgeDirectory, WhoFloodsAnEdgeThatIsNotOpenDoesNotFloodTheLog) {
   IdleEngine engine;
   const auto directory = std::make_shared<EdgeDirectory>(engine);
   ::testing::internal::CaptureStderr();
-  for (int i = 0; i < 10'000; ++i) directory->Deliver({7, 0, 1}, [](EdgeEnd&) {});
+  for (int i = 0; i < 10'000; ++i) directory->Deliver({7, 0, 1}, [](EdgeWire&) {});
   const std::string log = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(log, HasSubstr("floods an edge that is not open here"));
   EXPECT_EQ(std::vector<std::string>(absl::StrSplit(log, "floods")).size(), 2u) << "one line, not one a message";
@@ -43,14 +54,18 @@ TEST(EdgeDirectory, WhatComesWhileAnEdgeOpensWaitsBehindWhatCameBefore) {
   const auto directory = std::make_shared<EdgeDirectory>(engine);
   const PeerId peer{"peer", 7};
   std::string order;
-  directory->Deliver(peer.key(), [&](EdgeEnd&) {
+  directory->Deliver(peer.key(), [&](EdgeWire&) {
     order += "1";
-    directory->Deliver(peer.key(), [&](EdgeEnd&) { order += "3"; });
+    directory->Deliver(peer.key(), [&](EdgeWire&) { order += "3"; });
   });
-  directory->Deliver(peer.key(), [&](EdgeEnd&) { order += "2"; });
-  ASSERT_TRUE(directory->Open(peer, [] { return std::make_shared<EdgeEnd>(nullptr); }).ok());
+  directory->Deliver(peer.key(), [&](EdgeWire&) { order += "2"; });
+  const auto make = [] {
+    const auto wire = std::make_shared<IdleWire>();
+    return EdgeEnd{EdgeCore::Create(wire, "peer"), wire};
+  };
+  ASSERT_TRUE(directory->Open(peer, make).ok());
   EXPECT_EQ(order, "123");
-  directory->Deliver(peer.key(), [&](EdgeEnd&) { order += "4"; });
+  directory->Deliver(peer.key(), [&](EdgeWire&) { order += "4"; });
   EXPECT_EQ(order, "1234") << "at once";
 }
 

@@ -10,34 +10,29 @@
 #include "gtest/gtest.h"
 #include "server/base/address.h"
 #include "tests/worker/link/host_buffer.h"
-#include "tests/worker/link/message_engines.h"
+#include "tests/worker/link/new_engine.h"
 
 namespace runahead::testing {
 namespace {
 
 using ::testing::HasSubstr;
 
-class MessageEngineTest : public OverEveryTransport {
- protected:
-  std::unique_ptr<MessageEngine> EngineWith(const ClusterKey& key) {
-    MessageEngineOptions options;
-    options.incarnation = RandomBits64();
-    options.transport = GetParam();
-    options.key = key;
-    auto engine = MakeMessageEngine(options);
-    RUNAHEAD_CHECK(engine.ok());
-    return *std::move(engine);
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Transports, MessageEngineTest, EveryTransport(), TransportName);
+std::unique_ptr<MessageEngine> EngineWith(const ClusterKey& key) {
+  TcpOptions options;
+  options.incarnation = RandomBits64();
+  options.key = key;
+  auto engine = TcpEngine::Start(options);
+  RUNAHEAD_CHECK(engine.ok());
+  return *std::move(engine);
+}
 
-TEST_P(MessageEngineTest, OnlyWhoHasTheClusterKeyIsHeard) {
+TEST(MessageEngine, OnlyWhoHasTheClusterKeyIsHeard) {
   const ClusterKey ours("a key of this cluster");
   std::atomic<int> strangers_heard = 0;
   EventSource peer_heard;
   const auto here = EngineWith(ours);
   const auto peer = EngineWith(ours);
-  here->SetHandler(MessageKind::kVerdict, [&, from = peer->self().key()](const Message& message) {
+  here->SetHandler(MessageKind::kEdgeControl, [&, from = peer->self().key()](const Message& message) {
     if (message.from == from) {
       peer_heard.Fire(absl::OkStatus());
     } else {
@@ -48,63 +43,61 @@ TEST_P(MessageEngineTest, OnlyWhoHasTheClusterKeyIsHeard) {
     const auto stranger = EngineWith(key);
     EventSource dead;
     stranger->Connect(here->self(), [&](const absl::Status& why) { dead.Fire(why); });
-    stranger->Send(here->self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
+    stranger->Send(here->self(), MessageKind::kEdgeControl, "", ConstBufferRef(), [](const absl::Status&) {});
     const absl::Status why = dead.event().Wait(absl::Seconds(60));
     EXPECT_EQ(why.code(), absl::StatusCode::kUnavailable);
-    // Over UCX it is also possible that the other end closes first.
-    if (GetParam() == "tcp") {
-      EXPECT_THAT(std::string(why.message()), HasSubstr("the same cluster_key"));
-    }
+    EXPECT_THAT(std::string(why.message()), HasSubstr("the same cluster_key"));
   }
-  peer->Send(here->self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
+  peer->Send(here->self(), MessageKind::kEdgeControl, "", ConstBufferRef(), [](const absl::Status&) {});
   EXPECT_TRUE(peer_heard.event().Wait(absl::Seconds(60)).ok());
   EXPECT_EQ(strangers_heard, 0);
 }
 
 // Each life of it had a connection that it ended itself, which the system keeps for a minute.
-TEST_P(MessageEngineTest, AGivenPortIsHadAgainAtOnceByTheNextEpoch) {
-  MessageEngineOptions options;
-  options.transport = GetParam();
+TEST(MessageEngine, AGivenPortIsHadAgainAtOnceByTheNextEpoch) {
+  TcpOptions options;
   options.incarnation = RandomBits64();
-  options.port = ParseHostPort(NewEngine(GetParam())->self().address)->port;
-  const auto peer = NewEngine(GetParam());
+  options.port = ParseHostPort(NewEngine()->self().address)->port;
+  const auto peer = NewEngine();
   for (; options.epoch < 4; ++options.epoch) {
-    const auto here = MakeMessageEngine(options);
+    const auto here = TcpEngine::Start(options);
     ASSERT_TRUE(here.ok()) << "epoch " << options.epoch << ": " << here.status();
     EXPECT_EQ((*here)->self().address, absl::StrCat("127.0.0.1:", options.port));
     EventSource heard;
-    (*here)->SetHandler(MessageKind::kVerdict, [&](const Message&) { heard.Fire(absl::OkStatus()); });
-    peer->Send((*here)->self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
+    (*here)->SetHandler(MessageKind::kEdgeControl, [&](const Message&) { heard.Fire(absl::OkStatus()); });
+    peer->Send((*here)->self(), MessageKind::kEdgeControl, "", ConstBufferRef(), [](const absl::Status&) {});
     EXPECT_TRUE(heard.event().Wait(absl::Seconds(60)).ok());
-    (*here)->SetHandler(MessageKind::kVerdict, nullptr);
+    (*here)->SetHandler(MessageKind::kEdgeControl, nullptr);
   }
 }
 
-TEST_P(MessageEngineTest, APortThatIsTakenIsRefusedByTheNameOfTheOption) {
-  const auto first = NewEngine(GetParam());
-  MessageEngineOptions options;
-  options.transport = GetParam();
+TEST(MessageEngine, APortThatIsTakenIsRefusedByTheNameOfTheOption) {
+  const auto first = NewEngine();
+  TcpOptions options;
   options.incarnation = RandomBits64();
   options.port = ParseHostPort(first->self().address)->port;
-  const absl::Status refused = MakeMessageEngine(options).status();
+  const absl::Status refused = TcpEngine::Start(options).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(
       std::string(refused.message()),
       HasSubstr(absl::StrCat("link_port: cannot listen on ", first->self().address, ": Address already in use")));
 }
 
-// Also while the connection is made, and by both sides at once. Over UCX of itself one in thirty came late.
-TEST_P(MessageEngineTest, MessagesOfOneSenderArriveInOrder) {
+// Also while the connection is made, and by both sides at once.
+TEST(MessageEngine, MessagesOfOneSenderArriveInOrder) {
   for (int round = 0; round < 40; ++round) {
-    const auto here = NewEngine(GetParam()), there = NewEngine(GetParam());
+    const auto here = NewEngine(), there = NewEngine();
     EventSource heard;
     std::string order;
-    there->SetHandler(MessageKind::kVerdict, [&](const Message& message) {
-      order += message.header;
-      if (message.header == "4") heard.Fire(absl::OkStatus());
-    });
+    for (const MessageKind kind : {MessageKind::kEdgeControl, MessageKind::kSlice}) {
+      there->SetHandler(kind, [&](const Message& message) {
+        order += message.header;
+        if (message.header == "4") heard.Fire(absl::OkStatus());
+      });
+    }
     const auto send = [](MessageEngine& from, const MessageEngine& to, std::string header, size_t bytes) {
-      from.Send(to.self(), MessageKind::kVerdict, std::move(header), Pattern(bytes, 1), [](const absl::Status&) {});
+      from.Send(to.self(), bytes == 0 ? MessageKind::kEdgeControl : MessageKind::kSlice, std::move(header),
+                bytes == 0 ? BufferRef() : Pattern(bytes, 1), [](const absl::Status&) {});
     };
     send(*here, *there, "1", 0);
     send(*there, *here, "", 0);
@@ -112,25 +105,26 @@ TEST_P(MessageEngineTest, MessagesOfOneSenderArriveInOrder) {
     send(*here, *there, "3", 0);
     send(*here, *there, "4", 10);
     ASSERT_TRUE(heard.event().Wait(absl::Seconds(60)).ok()) << order;
-    there->SetHandler(MessageKind::kVerdict, nullptr);
+    there->SetHandler(MessageKind::kEdgeControl, nullptr);
+    there->SetHandler(MessageKind::kSlice, nullptr);
     ASSERT_EQ(order, "1234") << "round " << round;
   }
 }
 
 // Who had only been connected to, and connects now, must hear that the connection has ended.
-TEST_P(MessageEngineTest, AnEdgesConnectionThatEndedIsNotMadeAgain) {
-  const auto here = NewEngine(GetParam()), there = NewEngine(GetParam());
+TEST(MessageEngine, AnEdgesConnectionThatEndedIsNotMadeAgain) {
+  const auto here = NewEngine(), there = NewEngine();
   const auto generation = [](const MessageEngine& engine, uint32_t number) {
     PeerId peer = engine.self();
     peer.generation = number;
     return peer;
   };
   EventSource heard, next_heard;
-  there->SetHandler(MessageKind::kVerdict, [&](const Message& message) {
+  there->SetHandler(MessageKind::kEdgeControl, [&](const Message& message) {
     (message.from.generation == 1 ? heard : next_heard).Fire(absl::OkStatus());
   });
   const auto verdict = [&](uint32_t number) {
-    here->Send(generation(*there, number), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
+    here->Send(generation(*there, number), MessageKind::kEdgeControl, "", ConstBufferRef(), [](const absl::Status&) {});
   };
   verdict(1);
   ASSERT_TRUE(heard.event().Wait(absl::Seconds(60)).ok());

@@ -11,12 +11,9 @@
 namespace runahead {
 namespace {
 
-using ::runahead::testing::EveryTransport;
 using ::runahead::testing::MessageWorld;
-using ::runahead::testing::OverEveryTransport;
 using ::runahead::testing::Pattern;
 using ::runahead::testing::Room;
-using ::runahead::testing::TransportName;
 using ::runahead::testing::Value;
 
 // Long enough that only a hang runs out of it.
@@ -25,11 +22,9 @@ constexpr absl::Duration kPatience = absl::Seconds(60);
 using ::runahead::testing::EdgeContract;
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EdgeContract);  // the header's, for other tests
 
-using MeteredEdge = OverEveryTransport;
-
-TEST_P(MeteredEdge, AReceiveTakesWhatTheWireTakesNotWhatThePredecessorComputes) {
+TEST(MeteredEdge, AReceiveTakesWhatTheWireTakesNotWhatThePredecessorComputes) {
   MetricRegistry registry("cpu");  // outlives the edges' events
-  MessageWorld world(GetParam());
+  MessageWorld world;
   const auto sender = *world.factory(0).Open(world.factory(1).self());
   const auto receiver =
       MeterEdge(*world.factory(1).Open(world.factory(0).self()), std::make_shared<LinkMetrics>(registry, "prefill-0"));
@@ -47,8 +42,6 @@ TEST_P(MeteredEdge, AReceiveTakesWhatTheWireTakesNotWhatThePredecessorComputes) 
   EXPECT_EQ(Value(registry, count), 1);
   EXPECT_LE(Value(registry, "runahead_link_seconds_sum{direction=\"receive\",peer=\"prefill-0\"}"), since_released_s);
 }
-
-INSTANTIATE_TEST_SUITE_P(EveryTransport, MeteredEdge, EveryTransport(), TransportName);
 
 }  // namespace
 }  // namespace runahead

@@ -2,13 +2,27 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "server/base/limits.h"
 #include "tests/testing/metric_values.h"
 
 namespace runahead {
 namespace {
 
 using ::runahead::testing::Value;
+
+// The largest batch and the longest context that there may be are within the last bounds.
+TEST(DecodeMetrics, BucketsReachTheMostThatMayBe) {
+  MetricRegistry registry("cpu");
+  DecodeMetrics metrics(registry);
+  metrics.ObserveStep(kMostBatch, absl::Seconds(1));
+  KvprObservation step;
+  step.split_tokens = static_cast<double>(kMostContext);
+  metrics.ObserveKvpr(step);
+  EXPECT_EQ(Value(registry, absl::StrCat("runahead_decode_batch_size_bucket{le=\"", kMostBatch, "\"}")), 1);
+  EXPECT_EQ(Value(registry, absl::StrCat("runahead_kvpr_split_tokens_bucket{le=\"", kMostContext, "\"}")), 1);
+}
 
 TEST(DecodeMetrics, EveryMethodMovesItsSeries) {
   MetricRegistry registry("cpu");
@@ -19,10 +33,17 @@ TEST(DecodeMetrics, EveryMethodMovesItsSeries) {
   metrics.SetLeases(3);
   metrics.CountLeasesExpired(4);
   metrics.CountChecksumFailure();
+  metrics.CountSaturated(5);
+  metrics.CountPromptRows(16);
+  metrics.SetKvPromisedBytes(KvTier::kHost, 17);
+  metrics.SetParked(18);
+  metrics.CountParking();
+  metrics.CountRebuilt(19);
   metrics.CountSlice(SliceAnswer::kNoLease);
   metrics.CountHandoff(HandoffKind::kKv, 40, 30);
   metrics.CountHandoff(HandoffKind::kX, 20, 10);
-  metrics.SetLanes({6, 7, 8, 9, 10, 11, 12});
+  metrics.SetLinkBandwidth(6);
+  metrics.SetLanes({7, 8, 9, 10, 11, 12});
   metrics.SetLinkRate(1 << 20, 13, 14);
   metrics.SetLinkLatency(15);
   KvprObservation step;
@@ -30,6 +51,10 @@ TEST(DecodeMetrics, EveryMethodMovesItsSeries) {
   step.recompute_s = .25;
   step.transfer_s = .75;
   step.overlap_ratio = .95;
+  step.predicted_s = 1.5;
+  step.measured_s = 1.75;
+  step.bound = LaneBound::kHostMemory;
+  step.rest = SplitRest::kNoGain;
   for (int lane = 0; lane < kKvLanes; ++lane) step.lanes[lane] = {10 + lane, 20 + lane, 30.0 + lane};
   metrics.ObserveKvpr(step);
 
@@ -37,6 +62,12 @@ TEST(DecodeMetrics, EveryMethodMovesItsSeries) {
   EXPECT_EQ(Value(registry, "runahead_decode_batch_size_sum"), 8);
   EXPECT_EQ(Value(registry, "runahead_decode_batch_size_bucket{le=\"4\"}"), 0);
   EXPECT_EQ(Value(registry, "runahead_decode_batch_size_bucket{le=\"8\"}"), 1);
+  EXPECT_EQ(Value(registry, "runahead_static_window_saturated_values_total"), 5);
+  EXPECT_EQ(Value(registry, "runahead_decode_prompt_tokens_total"), 16);
+  EXPECT_EQ(Value(registry, "runahead_decode_parked_requests"), 18);
+  EXPECT_EQ(Value(registry, "runahead_decode_parkings_total"), 1);
+  EXPECT_EQ(Value(registry, "runahead_decode_rebuilt_tokens_total"), 19);
+  EXPECT_EQ(Value(registry, "runahead_kv_promised_bytes{tier=\"host\"}"), 17);
   EXPECT_EQ(Value(registry, "runahead_kv_bytes{tier=\"device\"}"), 1);
   EXPECT_EQ(Value(registry, "runahead_kv_capacity_bytes{tier=\"host\"}"), 2);
   EXPECT_EQ(Value(registry, "runahead_kv_leases"), 3);
@@ -64,6 +95,11 @@ TEST(DecodeMetrics, EveryMethodMovesItsSeries) {
   EXPECT_EQ(Value(registry, "runahead_kvpr_transfer_seconds_sum"), .75);
   EXPECT_EQ(Value(registry, "runahead_kvpr_overlap_ratio_bucket{le=\"0.9\"}"), 0);
   EXPECT_EQ(Value(registry, "runahead_kvpr_overlap_ratio_bucket{le=\"1\"}"), 1);
+  EXPECT_EQ(Value(registry, "runahead_kvpr_step_seconds_total{kind=\"predicted\"}"), 1.5);
+  EXPECT_EQ(Value(registry, "runahead_kvpr_step_seconds_total{kind=\"measured\"}"), 1.75);
+  EXPECT_EQ(Value(registry, "runahead_kvpr_bound_steps_total{by=\"host_memory\"}"), 1);
+  EXPECT_EQ(Value(registry, "runahead_kvpr_bound_steps_total{by=\"link\"}"), 0);
+  EXPECT_EQ(Value(registry, "runahead_kvpr_rest_steps_total{reason=\"no_gain\"}"), 1);
   const char* const lanes[] = {"recomputed", "streamed", "host", "resident"};
   for (int lane = 0; lane < kKvLanes; ++lane) {
     const std::string label = std::string("{lane=\"") + lanes[lane] + "\"}";
@@ -71,6 +107,19 @@ TEST(DecodeMetrics, EveryMethodMovesItsSeries) {
     EXPECT_EQ(Value(registry, "runahead_kvpr_lane_bytes_total" + label), 20 + lane);
     EXPECT_EQ(Value(registry, "runahead_kvpr_lane_seconds_total" + label), 30 + lane);
   }
+}
+
+TEST(DecodeMetrics, TheLinksBandwidthIsWhatTheLastStepThatUsedItHadOfIt) {
+  MetricRegistry registry("cpu");
+  DecodeMetrics metrics(registry);
+  metrics.SetLinkBandwidth(300);
+  KvprObservation step;
+  metrics.ObserveKvpr(step);
+  EXPECT_EQ(Value(registry, "runahead_link_bandwidth_bytes_per_second"), 300) << "nothing was copied";
+  step.link_bytes_per_s = 500;
+  metrics.ObserveKvpr(step);
+  metrics.SetLanes({7, 8, 9, 10, 11, 12});
+  EXPECT_EQ(Value(registry, "runahead_link_bandwidth_bytes_per_second"), 500);
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ TEST(PrefillMetrics, EveryMethodMovesItsSeries) {
   metrics.ObserveRingStall(absl::Seconds(3));
   metrics.ObserveHandoff(absl::Seconds(4));
   metrics.CountTokens(5);
+  metrics.ObservePass(7);
   metrics.CountInterleaved();
   metrics.CountHandoffBytes(HandoffKind::kKv, 6);
   metrics.CountHandoffRetry();
@@ -40,6 +41,7 @@ TEST(PrefillMetrics, EveryMethodMovesItsSeries) {
   EXPECT_EQ(Value(registry, "runahead_prefill_ring_stall_seconds_sum"), 3);
   EXPECT_EQ(Value(registry, "runahead_handoff_seconds_sum"), 4);
   EXPECT_EQ(Value(registry, "runahead_prefill_tokens_total"), 5);
+  EXPECT_EQ(Value(registry, "runahead_prefill_pass_size_sum"), 7);
   EXPECT_EQ(Value(registry, "runahead_prefill_interleaved_total"), 1);
   EXPECT_EQ(Value(registry, "runahead_handoff_bytes_total{kind=\"kv\"}"), 6);
   EXPECT_EQ(Value(registry, "runahead_handoff_bytes_total{kind=\"x\"}"), 0);

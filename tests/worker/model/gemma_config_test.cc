@@ -58,7 +58,8 @@ GemmaTraits TraitsOf(const GemmaKeys& keys) {
   const auto file = BuildGemma(keys);
   const auto config = ReadModelConfig(*file);
   EXPECT_TRUE(config.ok()) << config.status();
-  return config.ok() ? *ReadGemmaTraits(*file, *config) : GemmaTraits();
+  return config.ok() ? *ReadGemmaTraits(ConfigKeys(*file, *file->GetString("general.architecture")), *config)
+                     : GemmaTraits();
 }
 
 TEST(GemmaConfig, ReadsWhatTheFileSays) {

@@ -24,8 +24,9 @@ class RotaryTest : public ::testing::Test {
   absl::StatusOr<Rotary> Read(const std::string& type, const std::map<std::string, float>& floats,
                               const std::map<std::string, std::optional<uint32_t>>& numbers = {}) {
     GgufBuilder builder;
-    builder.AddString("llama.rope.scaling.type", type);
-    for (const auto& [name, value] : floats) builder.AddFloat("llama.rope.scaling." + name, value);
+    if (!type.empty()) builder.AddString("llama.rope.scaling.type", type);
+    for (const auto& [name, value] : floats)
+      builder.AddFloat("llama.rope." + (name[0] == '/' ? name.substr(1) : "scaling." + name), value);
     file_ = ConfigFile(std::move(builder), "llama", numbers, 8);
     return ReadRotary(ConfigKeys(*file_, "llama"), kBase, kDims, kContext);
   }
@@ -41,6 +42,30 @@ TEST_F(RotaryTest, IsPlainWhereNothingIsStretched) {
     EXPECT_EQ(rotary->magnitude, 1.0f);
     for (int64_t d = 0; d < kDims / 2; ++d) EXPECT_NEAR(rotary->frequencies[d] / Plain(d), 1, 1e-5) << type << d;
   }
+}
+
+// llama.cpp takes a factor without a type, and the name that the factor had in old files, as linear.
+TEST_F(RotaryTest, AFactorWithoutATypeIsLinear) {
+  using Floats = std::map<std::string, float>;
+  for (const auto& [type, floats] :
+       std::vector<std::pair<std::string, Floats>>{{"", {{"factor", 4.0f}}},
+                                                   {"", {{"/scale_linear", 4.0f}}},
+                                                   {"linear", {{"/scale_linear", 4.0f}}},
+                                                   {"", {{"factor", 4.0f}, {"/scale_linear", 8.0f}}}}) {
+    const auto rotary = Read(type, floats);
+    ASSERT_TRUE(rotary.ok()) << rotary.status();
+    for (int64_t d = 0; d < kDims / 2; ++d) EXPECT_NEAR(rotary->frequencies[d] / Plain(d), 0.25, 1e-5) << d;
+  }
+  for (const Floats& floats : {Floats{{"factor", 0.0f}}, {{"factor", 1.0f}}, {{"/scale_linear", 1.0f}}}) {
+    EXPECT_EQ(*Read("", floats), *Read("none", {}));
+  }
+}
+
+TEST_F(RotaryTest, TheAttentionFactorIsPartOfTheMagnitude) {
+  for (const char* type : {"", "none", "linear"}) {
+    EXPECT_EQ(Read(type, {{"factor", 4.0f}, {"attn_factor", 2.0f}})->magnitude, 2.0f) << type;
+  }
+  EXPECT_NEAR(Read("yarn", {{"factor", 4.0f}, {"attn_factor", 2.0f}})->magnitude, 2 * (0.1 * std::log(4.0) + 1), 1e-6);
 }
 
 // By the lengths of waves, as the authors of Llama 3 have it.
@@ -103,6 +128,8 @@ TEST_F(RotaryTest, RefusesWhatCannotBeNamingTheKey) {
   };
   refused(Read("linear", {}), "rope.scaling.factor");
   refused(Read("linear", {{"factor", 0.5f}}), "rope.scaling.factor");
+  refused(Read("", {{"/scale_linear", 0.5f}}), "rope.scale_linear");
+  refused(Read("", {{"attn_factor", 0.0f}}), "rope.scaling.attn_factor");
   refused(Read("llama3", {{"factor", 8.0f}, {"low_freq_factor", 4.0f}, {"high_freq_factor", 1.0f}},
                {{"llama.rope.scaling.original_context_length", 1024}}),
           "rope.scaling.high_freq_factor");

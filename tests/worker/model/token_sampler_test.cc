@@ -262,6 +262,77 @@ TEST_F(Sampler, CountsHoldOnlyWhatCanBePenalised) {
   EXPECT_EQ(counted(), (Entries{{5, 1}, {7, 0}, {9, 2}}));
 }
 
+// Rows of a step that are of one sequence, each behind tokens of those before it, which the sequence keeps in part:
+// each draws as if it were alone behind all that comes before it.
+TEST_F(Sampler, RowsOfOneSequenceDrawAsEachAloneBehindTheTokensBeforeIt) {
+  constexpr int64_t kVocab = 19, kMostRows = 6;
+  std::mt19937 random(21);
+  std::normal_distribution<float> normal(0, 2);
+  const auto any_id = [&] { return static_cast<int32_t>(random() % kVocab); };
+  for (const float temperature : {0.0f, 1.0f}) {
+    SamplingOptions options;
+    options.temperature = temperature;
+    options.repetition_penalty = 1.4f;
+    options.presence_penalty = 0.7f;
+    options.frequency_penalty = 0.5f;
+    options.seed = 5;
+    PenaltyCounts counts(options, {1, 2, 3, 3});
+    counts.AddOutput(4);
+    auto sampler = TokenSampler::Create(device(), kMostRows, kVocab);
+    ASSERT_TRUE(sampler.ok()) << sampler.status();
+    const auto counts_row = (*sampler)->TakeCountsRow(stream(), options, counts);
+    ASSERT_TRUE(counts_row.ok()) << counts_row.status();
+    std::vector<int32_t> fresh = {4};
+    int64_t position = 5;
+    for (int step = 0; step < (TestDeviceIsSlow() ? 10 : 60); ++step) {
+      const auto n = static_cast<size_t>(1 + random() % kMostRows);
+      std::vector<int32_t> ahead;
+      for (size_t i = 1; i < n; ++i) ahead.push_back(any_id());
+      std::vector<float> logits(n * kVocab);
+      for (float& logit : logits) logit = normal(random);
+      std::vector<TokenSampler::Row> rows;
+      const absl::Span<const int32_t> all = ahead;
+      for (size_t i = 0; i < n; ++i) {
+        rows.push_back({options, position + static_cast<int64_t>(i), counts, *counts_row, fresh, all.subspan(0, i)});
+      }
+      const Tensor on_device = Rows(logits, static_cast<int64_t>(n));
+      for (int tries = 0; tries < 2; ++tries) {
+        ASSERT_EQ((*sampler)->Enqueue(stream(), on_device, rows), absl::OkStatus());
+      }
+      ASSERT_TRUE(device().Record(stream()).Wait().ok());
+      PenaltyCounts alone = counts;
+      for (size_t i = 0; i < n; ++i) {
+        if (i > 0) alone.AddOutput(ahead[i - 1]);
+        const std::vector<float> own(logits.begin() + i * kVocab, logits.begin() + (i + 1) * kVocab);
+        const auto want = SampleToken(own, options, alone, position + static_cast<int64_t>(i));
+        const auto got = (*sampler)->Token(static_cast<int64_t>(i));
+        ASSERT_TRUE(want.ok() && got.ok());
+        ASSERT_EQ(got->id, want->id) << "row " << i << " of " << n << " in step " << step;
+      }
+      // Some of them are kept, then comes another token.
+      fresh.assign(ahead.begin(), ahead.begin() + static_cast<int64_t>(random() % n));
+      fresh.push_back(any_id());
+      for (const int32_t id : fresh) counts.AddOutput(id);
+      position += static_cast<int64_t>(fresh.size());
+    }
+  }
+}
+
+TEST_F(Sampler, MoreTokensThanADrawMayBringAreRefused) {
+  SamplingOptions options;
+  options.presence_penalty = 1;
+  const std::vector<int32_t> ahead(kMostTokenCounts, 1);
+  PenaltyCounts counts(options, {});
+  counts.AddOutput(2);
+  auto sampler = TokenSampler::Create(device(), 1, 4);
+  const auto counts_row = (*sampler)->TakeCountsRow(stream(), options, counts);
+  const Tensor logits = Rows({1, 2, 3, 4}, 1);
+  const absl::Status status = (*sampler)->Enqueue(stream(), logits, {{options, 3, counts, *counts_row, {}, ahead}});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("17 tokens"));
+  EXPECT_TRUE((*sampler)->Enqueue(stream(), logits, {{{}, 3, counts, nullptr, {}, ahead}}).ok()) << "no penalties";
+}
+
 TEST_F(Sampler, HugeLogitsUnderPenaltiesStillDraw) {
   SamplingOptions options;
   options.temperature = 1;

@@ -33,13 +33,26 @@ class WarmUpTest : public ::testing::Test {
  protected:
   std::vector<std::string> Passes(int64_t context, unsigned uses, int64_t most = 1 << 20) {
     const NotingModel model(context, most);
-    status_ = WarmUp(model, device_, uses);
+    const absl::StatusOr<WarmUpTimes> times = WarmUp(model, device_, uses);
+    status_ = times.status();
+    times_ = times.value_or(WarmUpTimes{});
     return model.passes;
   }
 
   ::runahead::testing::PassDevice device_;  // whose products take 512 rows at once
   absl::Status status_;
+  WarmUpTimes times_;
 };
+
+TEST_F(WarmUpTest, SaysWhatALayerOfTheLongestPromptAndAStepTook) {
+  Passes(4096, kUsePrefill | kUseDecode, 100);
+  EXPECT_EQ(times_.tokens, 32) << "the longest one that found memory";
+  EXPECT_GT(times_.layer, absl::ZeroDuration());
+  EXPECT_GT(times_.step, absl::ZeroDuration());
+  Passes(4096, kUseDecode);
+  EXPECT_EQ(times_.layer, absl::ZeroDuration());
+  EXPECT_GT(times_.step, absl::ZeroDuration());
+}
 
 TEST_F(WarmUpTest, CoversFewRowsAndMoreThanAChunk) {
   EXPECT_THAT(Passes(4096, kUsePrefill | kUseDecode), ElementsAre("32", "128", "1023", "decode 1"));
@@ -50,6 +63,13 @@ TEST_F(WarmUpTest, RunsWhatAWorkerIsForAndAModelTakes) {
   EXPECT_THAT(Passes(4096, kUseDecode), ElementsAre("decode 1"));
   EXPECT_THAT(Passes(40, kUsePrefill), ElementsAre("32", "40"));
   EXPECT_THAT(Passes(5, kUsePrefill), ElementsAre("5"));
+}
+
+TEST_F(WarmUpTest, TimesAStepOfSoManySequencesTwice) {
+  const NotingModel model(4096, 100);
+  EXPECT_GT(*TimeStep(model, device_, 32), absl::ZeroDuration());
+  EXPECT_THAT(model.passes, ElementsAre("decode 32", "decode 32"));
+  EXPECT_EQ(TimeStep(model, device_, 101).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST_F(WarmUpTest, MemoryForShortPromptsIsEnough) {

@@ -63,6 +63,7 @@ TEST(RowFormTest, NamesAndSizes) {
   EXPECT_EQ(RowFormBytes(RowForm::kBF16, 64), 128);
   EXPECT_EQ(RowFormBytes(RowForm::kQ8, 64), 72);
   EXPECT_EQ(RowFormBytes(RowForm::kQ16, 64), 136);
+  EXPECT_EQ(RowFormBytes(RowForm::kQ4, 64), 40);
 }
 
 }  // namespace

@@ -28,15 +28,14 @@
 #include "absl/strings/str_split.h"
 #include "kernels/base/mutex.h"
 #include "server/base/random.h"
+#include "tests/testing/host_copies.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/test_device.h"
 #include "tests/worker/link/peer_process.h"
 #include "worker/handoff/message_handoff.h"
-#include "worker/handoff/staged_handoff.h"
-#include "worker/link/device/device_fit.h"
-#include "worker/link/line_edge_factory.h"
-#include "worker/link/message_engine_factory.h"
-#include "worker/link/ucx/ucx_environment.h"
+#include "worker/link/device_fit.h"
+#include "worker/link/message/message_edge.h"
+#include "worker/link/tcp/tcp_engine.h"
 #include "worker/model/warm_up.h"
 #include "worker/prefill/stage.h"
 
@@ -99,7 +98,7 @@ class TellingHandoff final : public HandoffSender {
       if (!status.ok()) return;
       handed_ += static_cast<int64_t>(bytes.size);
       Say(absl::StrCat("slice ", JobOf(slice.lease), " ", slice.layer, " ", slice.begin, " ", slice.end, " ",
-                       HashPieces({bytes})));
+                       SumPieces(/*seed=*/0, {bytes})));
     });
     return next_->Push(decode, slice, std::move(bytes), after);
   }
@@ -142,18 +141,18 @@ class Worker final : public PrefillObserver {
     if (!links.ok()) std::fprintf(stderr, "chain_peer: %s\n", links.status().ToString().c_str());
     RUNAHEAD_CHECK(links.ok());
     if (*links != nullptr) links_ = std::make_unique<CountingLinks>(*std::move(links));
-    auto engine = MakeMessageEngine({RandomBits64()});
+    auto engine = TcpEngine::Start({RandomBits64()});
     RUNAHEAD_CHECK(engine.ok());
     engine_ = *std::move(engine);
     // A GPU's first launches wait for all that runs there, which would be the links' kernels.
     if (!TestDeviceIsSlow()) RUNAHEAD_CHECK(WarmUp(*loaded_.model, *loaded_.device, kUsePrefill).ok());
-    edges_ = NewLineEdgeFactory(*engine_, *loaded_.device, kStagingBytes, links_.get());
-    auto telling = std::make_unique<TellingHandoff>(
-        std::make_unique<RetryingSender>(MakeMessageSliceTransport(*engine_)), handed_);
+    edges_ = std::make_unique<MessageEdgeFactory>(*engine_, EdgesOf(*loaded_.device, kStagingBytes, links_.get()));
+    auto telling =
+        std::make_unique<TellingHandoff>(std::make_unique<SliceSender>(MakeMessageSliceTransport(*engine_)), handed_);
     telling_ = telling.get();
     handoff_ = std::move(telling);
     if (!loaded_.device->host_reads_device_memory()) {
-      handoff_ = std::make_unique<StagedHandoff>(std::move(handoff_), *loaded_.device, kStagingBytes);
+      handoff_ = std::make_unique<HostCopies>(std::move(handoff_), *loaded_.device);
     }
     PrefillStageOptions options;
     const int64_t slots = std::max(loaded_.model->config().layers, kMinLayerSlots);
@@ -281,6 +280,6 @@ int Main(char** argv) {
 }  // namespace runahead::testing
 
 int main(int, char** argv) {
-  runahead::EnsureUcxEnvironment(argv);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);  // as the worker's main does, before CUDA reads it
   return runahead::testing::Main(argv);
 }

@@ -25,7 +25,7 @@
 #include "tests/testing/test_device.h"
 #include "tests/worker/link/peer_process.h"
 #include "worker/handoff/message_handoff.h"
-#include "worker/link/message_engine_factory.h"
+#include "worker/link/tcp/tcp_engine.h"
 
 namespace runahead {
 namespace {
@@ -150,11 +150,11 @@ class Worker {
 class DecodeSide {
  public:
   DecodeSide(const LoadedModel& loaded, DType dtype)
-      : engine_(*MakeMessageEngine({RandomBits64()})),
+      : engine_(*TcpEngine::Start({RandomBits64()})),
         store_(*KvStore::Create({loaded.model->config().layers, loaded.model->kv_row_bytes(), 64 * kKvBlockTokens,
                                  engine_->self().incarnation},
                                 device_, RealClock())),
-        receiver_(*store_, {FormOf(dtype), {}, nullptr}),
+        receiver_(*store_, {.kv_form = FormOf(dtype)}),
         from_engine_(*engine_, receiver_) {}
 
   PeerId self() const { return engine_->self(); }
@@ -214,7 +214,8 @@ class ChainProcess : public ::testing::Test {
   }
 
   void StartJob(int job, const Prompt& prompt) {
-    const LeaseId lease = leases_[job] = *decode_->store().Reserve(prompt.bounds.back(), prompt.bounds.back());
+    const LeaseId lease = leases_[job] =
+        *decode_->store().Reserve({.prompt_tokens = prompt.bounds.back(), .total_tokens = prompt.bounds.back()});
     for (int part = 0; part < prompt.parts(); ++part) {
       workers_[prompt.first + part]->Tell(absl::StrCat("start ", job, " ", part, " ", absl::StrJoin(prompt.bounds, ","),
                                                        " ", prompt.seed, " ", lease.incarnation, ":", lease.number));

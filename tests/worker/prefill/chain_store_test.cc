@@ -15,10 +15,10 @@
 #include "tests/testing/stored_kv.h"
 #include "tests/testing/test_device.h"
 #include "tests/testing/windowed_model.h"
-#include "tests/worker/link/message_engines.h"
+#include "tests/worker/link/new_engine.h"
 #include "worker/handoff/in_process_handoff.h"
 #include "worker/handoff/message_handoff.h"
-#include "worker/handoff/metered_handoff.h"
+#include "worker/handoff/slice_sender.h"
 
 namespace runahead {
 namespace {
@@ -43,7 +43,6 @@ class ChainStore : public ::testing::TestWithParam<Way> {
 
   // For loaded_, in place of the one before.
   void MakeStore() {
-    metered_.reset();
     sender_.reset();
     from_engine_.reset();
     receiver_.reset();
@@ -52,21 +51,21 @@ class ChainStore : public ::testing::TestWithParam<Way> {
     options.x_row_bytes = x_row_bytes();
     options.x_form = FormOf(GetParam().dtype);
     store_ = *KvStore::Create(options, *loaded_.device, RealClock());
-    receiver_ = std::make_unique<SliceReceiver>(*store_, SliceReceiverOptions{FormOf(GetParam().dtype), {}, nullptr});
+    receiver_ = std::make_unique<SliceReceiver>(*store_, SliceReceiverOptions{.kv_form = FormOf(GetParam().dtype)});
     std::shared_ptr<SliceTransport> transport;
     if (GetParam().in_process) {
       transport = MakeInProcessTransport(*receiver_);
     } else {
-      decode_engine_ = NewEngine("tcp");
+      decode_engine_ = NewEngine();
       from_engine_ = std::make_unique<MessageHandoffReceiver>(*decode_engine_, *receiver_);
-      prefill_engine_ = NewEngine("tcp");
+      prefill_engine_ = NewEngine();
       transport = MakeMessageSliceTransport(*prefill_engine_);
     }
-    sender_ = std::make_unique<RetryingSender>(std::move(transport));
-    metered_ = std::make_unique<MeteredHandoff>(*sender_, metrics_);
+    sender_ = std::make_unique<SliceSender>(std::move(transport), CountedBy(metrics_));
     // Blocks that are free lie apart.
     std::vector<LeaseId> leases;
-    for (int i = 0; i < 16; ++i) leases.push_back(*store_->Reserve(1, kKvBlockTokens));
+    for (int i = 0; i < 16; ++i)
+      leases.push_back(*store_->Reserve({.prompt_tokens = 1, .total_tokens = kKvBlockTokens}));
     for (int i = 0; i < 16; i += 2) store_->Release(leases[i]);
   }
 
@@ -85,8 +84,8 @@ class ChainStore : public ::testing::TestWithParam<Way> {
                                   Schedule schedule, bool with_x = false) {
     const int parts = static_cast<int>(bounds.size()) - 1;
     TestChain chain(loaded_, parts, 3 * kTokens);
-    chain.handoff().PassTo(*metered_);
-    const LeaseId lease = *store_->Reserve(kTokens, kTokens + 40, {}, with_x);
+    chain.handoff().PassTo(*sender_);
+    const LeaseId lease = *store_->Reserve({.prompt_tokens = kTokens, .total_tokens = kTokens + 40, .with_x = with_x});
     for (int part = 0; part < parts; ++part) {
       PrefillJob job =
           chain.JobOf(1, 0, part, bounds, ids, EveryLogprob(loaded_), true, absl::InfiniteFuture(), schedule);
@@ -125,10 +124,9 @@ class ChainStore : public ::testing::TestWithParam<Way> {
   std::unique_ptr<SliceReceiver> receiver_;
   std::unique_ptr<MessageEngine> decode_engine_, prefill_engine_;  // null: in one process
   std::unique_ptr<MessageHandoffReceiver> from_engine_;
-  std::unique_ptr<HandoffSender> sender_;
   MetricRegistry registry_{"none"};
   PrefillMetrics metrics_{registry_};
-  std::unique_ptr<HandoffSender> metered_;
+  std::unique_ptr<HandoffSender> sender_;
 };
 
 TEST_P(ChainStore, HoldsWhatTheWorkersMadeAndWhatOneWorkerLeaves) {

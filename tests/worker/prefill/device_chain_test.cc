@@ -10,9 +10,7 @@
 #include "tests/testing/chain_fixture.h"
 #include "tests/testing/fake_peer_comm.h"
 #include "tests/testing/small_model.h"
-#include "tests/worker/link/message_engines.h"
-#include "worker/link/device/chosen_edge.h"
-#include "worker/link/device/device_edge.h"
+#include "tests/worker/link/new_engine.h"
 #include "worker/link/message/message_edge.h"
 
 namespace runahead {
@@ -28,14 +26,14 @@ class DeviceChainTest : public ::testing::Test {
 
   // The edges of a worker on GPU `gpu`; on the CPU where that is "".
   std::unique_ptr<EdgeFactory> Worker(const std::string& gpu, size_t staging_bytes = 1 << 20) {
-    engines_.push_back(NewEngine("tcp"));
+    engines_.push_back(NewEngine());
     MessageEngine& engine = *engines_.back();
     if (gpu.empty()) return std::make_unique<MessageEdgeFactory>(engine);
     const std::string identity = absl::StrCat("nccl 2.27.7 GPU-", gpu, " host 1");
     comms_.push_back(std::make_unique<FakePeerCommFactory>(network_, absl::StrCat("worker ", gpu), identity));
-    return std::make_unique<ChosenEdgeFactory>(
-        identity, std::make_unique<DeviceEdgeFactory>(engine, *comms_.back()),
-        std::make_unique<MessageEdgeFactory>(engine, std::make_unique<EdgeStaging>(*loaded_.device, staging_bytes)));
+    return std::make_unique<MessageEdgeFactory>(
+        engine, MessageEdgeOptions{.staging = std::make_unique<EdgeStaging>(*loaded_.device, staging_bytes),
+                                   .comms = comms_.back().get()});
   }
   std::unique_ptr<TestChain> Chain(const std::vector<std::string>& gpus, int64_t tokens,
                                    size_t staging_bytes = 1 << 20) {

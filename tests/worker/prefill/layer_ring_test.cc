@@ -40,6 +40,28 @@ TEST_F(LayerRingTest, WithoutXItTakesAsManySlotsAsKvAllows) {
   EXPECT_EQ(ring->X(0).size, 0u);
 }
 
+TEST_F(LayerRingTest, PartsOfSlotsLieApartAndAreFreeForThemselves) {
+  const LayerRows rows{.kv = 7, .kv_row_bytes = 12, .x = 3, .x_row_bytes = 10};
+  const LayerRing ring = *LayerRing::Create(Memory(3 * 114), /*layers=*/3, rows);
+  LayerRing first = ring.Part({{.kv = 4, .kv_row_bytes = 12, .x = 1, .x_row_bytes = 10}});
+  const LayerRing second = ring.Part({{.kv = 2, .kv_row_bytes = 12, .x = 2, .x_row_bytes = 10}, 5, 1});
+  EXPECT_EQ(second.slots(), 3);
+  for (int64_t layer = 0; layer < 3; ++layer) {
+    EXPECT_EQ(first.Kv(layer).offset, ring.Kv(layer).offset);
+    EXPECT_EQ(first.Kv(layer).size, 48u);
+    EXPECT_EQ(second.Kv(layer).offset, ring.Kv(layer).offset + 60);
+    EXPECT_EQ(second.Kv(layer).size, 24u);
+    EXPECT_EQ(second.X(layer).offset, ring.X(layer).offset + 10);
+    EXPECT_EQ(second.X(layer).size, 20u);
+    EXPECT_EQ(second.AllKv(layer).size, 84u);
+    EXPECT_EQ(first.AllX(layer).offset, ring.X(layer).offset);
+  }
+  const EventSource used;
+  first.Occupy(1, used.event());
+  EXPECT_FALSE(first.Free(1).fired());
+  EXPECT_TRUE(second.Free(1).fired());
+}
+
 TEST_F(LayerRingTest, FewerThanTheLeastSlotsAreRefusedWithBothSizes) {
   const LayerRows rows{.kv = 7, .kv_row_bytes = 12, .x = 3, .x_row_bytes = 10};
   const absl::Status refused = LayerRing::Create(Memory(3 * 114 - 1), 6, rows).status();

@@ -30,8 +30,10 @@ struct SteppedLoop {
     batch.ids.assign(job.ids.end() - job.tokens(), job.ids.end());
     batch.kv = exchange->Layout();
     if (job.tail()) batch.logit_rows = {job.tokens() - 1};
+    std::vector<std::unique_ptr<Exchange>> exchanges;
+    exchanges.push_back(std::move(exchange));
     loop = std::make_unique<PrefillLoop>(*loaded.model, *loaded.device, stream, PassMemory{own, shared},
-                                         std::move(batch), std::move(exchange));
+                                         std::move(batch), std::move(exchanges));
   }
 
   PrefillWait Step() {
@@ -209,7 +211,7 @@ TEST_F(PrefillLoopTest, OnlyAWaitForALayerBufferIsAStallOfTheRing) {
   const absl::Time now = MonotonicNow();
   alone->loop->AddWaited(PrefillWait::For::kLayerBuffer, now, now + absl::Seconds(2));
   alone->loop->AddWaited(PrefillWait::For::kDevice, now, now + absl::Seconds(3));
-  EXPECT_EQ(alone->loop->times().ring_stall_s, 2);
+  EXPECT_EQ(alone->loop->times(0).ring_stall_s, 2);
   StepToTheEnd(*alone, wait);
 }
 
@@ -220,7 +222,7 @@ TEST_F(PrefillLoopTest, ALoopThatIsGivenUpLeavesTheStreamToOthers) {
     tail->job.predecessor->Drop(1);
     EXPECT_FALSE(kv.event.Wait().ok());
     EXPECT_TRUE(tail->stop.reason().has_value());
-    WhenAll(tail->loop->exchange().pending()).Wait().IgnoreError();
+    WhenAll(tail->loop->exchange(0).pending()).Wait().IgnoreError();
     EXPECT_TRUE(loaded_.device->Record(*tail_stream_).Wait().ok());
     return kv;
   }();

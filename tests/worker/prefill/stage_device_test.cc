@@ -1,8 +1,10 @@
 // What the stage makes of a device that fails, and how long it keeps a device's memory. The model does no arithmetic.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "tests/testing/chain_fixture.h"
 #include "tests/testing/pass_device.h"
 #include "tests/testing/pass_model.h"
+#include "tests/worker/prefill/held_worker.h"
 
 namespace runahead {
 namespace {
@@ -45,6 +48,7 @@ class EmptyModel final : public testing::PassModel {
   explicit EmptyModel(Device& device)
       : PassModel(kLayers, /*hidden=*/2, /*head_dim=*/2, /*vocab=*/7, /*context_length=*/1000), device_(device) {}
   std::function<void(Section, int64_t layer)> on_section = [](Section, int64_t) {};
+  std::atomic<int64_t> bad_row = -1;  // of logits: they are no numbers
 
   absl::Status Embed(const SectionRows&, absl::Span<const int32_t> ids, const MutTensor&) const override {
     return ids[0] == kRefused ? absl::InternalError("refused") : absl::OkStatus();
@@ -63,7 +67,10 @@ class EmptyModel final : public testing::PassModel {
     return absl::OkStatus();
   }
   absl::Status Logits(const SectionRows& rows, const ConstTensor&, const MutTensor& logits) const override {
-    device_.Call(rows.stream, [logits] { std::memset(logits.ref.data(), 0, logits.ref.size); });
+    device_.Call(rows.stream, [logits, bad = bad_row.load()] {
+      std::memset(logits.ref.data(), 0, logits.ref.size);
+      if (bad >= 0 && bad < logits.rows) logits.row<float>(bad)[0] = std::numeric_limits<float>::quiet_NaN();
+    });
     on_section(Section::kLogits, kLayers);
     return absl::OkStatus();
   }
@@ -156,6 +163,39 @@ TEST_F(StageDeviceTest, NothingIsInterleavedBehindTheLastLayer) {
   Start(1);
   for (const JobId job : {1, 2}) EXPECT_TRUE(worker_.news.AwaitDone(job).ok()) << job;
   EXPECT_FALSE(worker_.news.times(2).interleaved);
+}
+
+// Of one pass of three.
+class TogetherOnADeviceTest : public StageDeviceTest {
+ protected:
+  void StartTogether() {
+    for (const JobId job : {1, 2, 3}) held_.Start(held_.Job(job, std::vector<int32_t>(20, 3), {}));
+  }
+  HeldWorker held_{LoadedModel{nullptr, device_, model_}, kTokens};
+  NewsBoard& news_ = held_.worker.news;
+};
+
+TEST_F(TogetherOnADeviceTest, OneWhoseLogitsAreNoNumbersEndsAlone) {
+  StartTogether();
+  model_->bad_row = 1;
+  held_.Release();
+  EXPECT_TRUE(news_.AwaitDone(1).ok());
+  const JobEnd end = news_.AwaitEnd(2);
+  EXPECT_EQ(end.status.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(end.cause, JobCause::kOwn);
+  EXPECT_TRUE(news_.AwaitDone(3).ok());
+  EXPECT_EQ(held_.worker.memory, 0);
+}
+
+// Nobody can say over whose rows.
+TEST_F(TogetherOnADeviceTest, WhatFailsThePassEndsAllOfItAndTheNextOneRuns) {
+  held_.Start(held_.Job(4, std::vector<int32_t>(20, EmptyModel::kRefused), {}));
+  StartTogether();
+  held_.Release();
+  for (const JobId job : {4, 1, 2, 3}) EXPECT_EQ(news_.AwaitDone(job), absl::InternalError("refused")) << job;
+  held_.Start(held_.Job(5, Ids(), {}));
+  EXPECT_TRUE(news_.AwaitDone(5).ok());
+  EXPECT_EQ(held_.worker.memory, 0);
 }
 
 // Links and hand-off end a job on threads of theirs, where nothing of a device may be given back.

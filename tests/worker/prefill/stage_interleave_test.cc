@@ -13,8 +13,11 @@ namespace {
 // tail's worker is there before any further layer of the long prompt.
 class InterleavedTest : public StageTest {
  protected:
+  using Passes = std::vector<int64_t>;
+
   static constexpr int64_t kHead = 40, kTokens = 300;
-  static constexpr int64_t kBudget = (kTokens - kHead) / kTokensPerInterleaved;
+  // As its tail is expected to take a second a token.
+  static constexpr int64_t kBudget = (kTokens - kHead) / kOvertakenShare;
 
   // `slots`: layer buffers of the long prompt; 0: all layers.
   explicit InterleavedTest(int64_t slots = 0) : chain_(loaded_, 2, kTokens, slots, LoopbackNetwork::Delivery::kManual) {
@@ -28,6 +31,16 @@ class InterleavedTest : public StageTest {
     short_one.interleave = true;
     short_one.x_tokens = x_tokens;
     tail_.stage->Start(std::move(short_one));
+  }
+  void HoldBetweenLayers() {
+    tail_.trace.HoldAt(TracePoint::kLayerEnd);
+    while (!tail_.trace.Has(1, 0, TracePoint::kLayerEnd)) chain_.network().DeliverAll();
+  }
+  // What is started until Release is there at once, when this one is done.
+  void HoldAShortOne(JobId job) {
+    tail_.trace.HoldAt(TracePoint::kLayerEnd);
+    StartShort(job, 5);
+    tail_.trace.Await(job, 0, TracePoint::kLayerEnd);
   }
   void Finish(const std::vector<JobId>& jobs) {
     const auto all = [&] {
@@ -83,8 +96,7 @@ TEST_F(InterleavedTest, WhatFillsTheWaitForAFrameIsNotWaitedFor) {
 }
 
 TEST_F(InterleavedTest, AShortPromptRunsBetweenTwoLayersOfALongerOneAndBothAreExact) {
-  tail_.trace.HoldAt(TracePoint::kLayerEnd);
-  while (!tail_.trace.Has(1, 0, TracePoint::kLayerEnd)) chain_.network().DeliverAll();
+  HoldBetweenLayers();
   StartShort(2, 10);
   tail_.trace.Release();
   Finish({1, 2});
@@ -101,8 +113,7 @@ TEST_F(InterleavedTest, AShortPromptRunsBetweenTwoLayersOfALongerOneAndBothAreEx
 }
 
 TEST_F(InterleavedTest, WhatTheLongerOneHasEnqueuedIsNotTheShortOnesComputing) {
-  tail_.trace.HoldAt(TracePoint::kLayerEnd);
-  while (!tail_.trace.Has(1, 0, TracePoint::kLayerEnd)) chain_.network().DeliverAll();
+  HoldBetweenLayers();
   StartShort(2, 10);
   EXPECT_TRUE(absl::IsDeadlineExceeded(EventSource().event().Wait(absl::Milliseconds(200))));
   const absl::Time released = MonotonicNow();
@@ -112,35 +123,78 @@ TEST_F(InterleavedTest, WhatTheLongerOneHasEnqueuedIsNotTheShortOnesComputing) {
   Finish({1});
 }
 
-TEST_F(InterleavedTest, TheirShareOfTheLongerPromptsTokensIsBounded) {
-  StartShort(2, kBudget + 1);  // too long alone
-  StartShort(3, kBudget - kLeastInterleaved);
-  StartShort(4, kLeastInterleaved + 1);  // too long beside it
-  StartShort(5, 1);                      // counts as the least
-  StartShort(6, 1);
-  Finish({1, 2, 3, 4, 5, 6});
+TEST_F(InterleavedTest, TheirShareOfTheLongerPromptsTimeIsBounded) {
+  StartShort(2, kBudget - 30);
+  StartShort(3, 31);  // too long beside it
+  StartShort(4, 7);   // also the one before it bears that
+  EXPECT_TRUE(tail_.news.AwaitDone(4).ok());
+  StartShort(5, 1);  // of a quarter of 31 three quarters of a token are left
+  Finish({1, 2, 3, 4, 5});
   std::vector<JobId> interleaved;
-  for (JobId job = 1; job <= 6; ++job) {
+  for (JobId job = 1; job <= 5; ++job) {
     if (tail_.news.times(job).interleaved) interleaved.push_back(job);
   }
-  EXPECT_EQ(interleaved, (std::vector<JobId>{3, 5}));
+  EXPECT_EQ(interleaved, (std::vector<JobId>{2, 4}));
+}
+
+TEST_F(InterleavedTest, TheShortestGoesFirstWhereTheOthersBearIt) {
+  tail_.trace.HoldAt(TracePoint::kLayerEnd);
+  StartShort(2, 12);  // is begun, and holds the others up
+  tail_.trace.Await(2, 0, TracePoint::kLayerEnd);
+  StartShort(3, 40);  // bears 10
+  StartShort(4, 11);
+  StartShort(5, 9);
+  StartShort(6, 2);  // 4 bears it, and so does 3
+  tail_.trace.Release();
+  Finish({1, 2, 3, 4, 5, 6});
+  const auto begins = [&](JobId job) { return tail_.trace.Await(job, 0, TracePoint::kQkvBegin); };
+  EXPECT_LT(begins(6), begins(3));
+  EXPECT_LT(begins(3), begins(4)) << "3 does not bear 11, nor what is left of 10 after 2 bears 9";
+  EXPECT_LT(begins(4), begins(5)) << "4 bears 2.75";
+  ExpectExact(6, 2);
+  ExpectExact(3, 40);
+}
+
+// What the computed one does not bear is next when that one is over, before what bears it.
+TEST_F(InterleavedTest, APromptThatIsNotInterleavedOvertakesWhatHasNotBegun) {
+  StartShort(2, kBudget - 10);
+  EXPECT_TRUE(tail_.news.AwaitDone(2).ok());
+  chain_.Start(3, 0, {0, kHead, kTokens}, Ids(3, kTokens));
+  StartShort(4, 20);
+  StartShort(5, kBudget - 10);  // not borne beside the other
+  Finish({1, 3, 4, 5});
+  EXPECT_FALSE(tail_.news.times(4).interleaved);
+  EXPECT_FALSE(tail_.news.times(5).interleaved);
+  const auto begins = [&](JobId job) { return tail_.trace.Await(job, 0, TracePoint::kQkvBegin); };
+  EXPECT_LT(begins(4), begins(3));
+  EXPECT_LT(begins(3), begins(5));
+  ExpectExact(4, 20);
+}
+
+TEST_F(InterleavedTest, WhatFindsNoMemoryBesideTheLongerOneOvertakesWhatHasNotBegun) {
+  chain_.Start(2, 0, {0, kHead, kTokens}, Ids(2, kTokens));
+  StartShort(3, 40, 40);  // KV would find room, but not X with it
+  Finish({1, 2, 3});
+  EXPECT_FALSE(tail_.news.times(3).interleaved);
+  EXPECT_LT(tail_.trace.Await(3, 0, TracePoint::kQkvBegin), tail_.trace.Await(2, 0, TracePoint::kQkvBegin));
+  ExpectExact(3, 40);
 }
 
 // 75 tokens have room for KV of all layers, 30 for X beside it.
 TEST_F(InterleavedTest, APromptThatHandsOffXNeedsRoomForItToo) {
-  StartShort(2, 31, 31);
-  StartShort(3, 30, 30);
+  StartShort(2, 30, 30);
+  StartShort(3, 31, 31);
   Finish({1, 2, 3});
-  EXPECT_FALSE(tail_.news.times(2).interleaved);
-  EXPECT_TRUE(tail_.news.times(3).interleaved);
-  ExpectExact(2, 31);
-  ExpectExact(3, 30);
+  EXPECT_TRUE(tail_.news.times(2).interleaved);
+  EXPECT_FALSE(tail_.news.times(3).interleaved);
+  ExpectExact(2, 30);
+  ExpectExact(3, 31);
 }
 
 TEST_F(InterleavedTest, AllOthersKeepTheirOrder) {
   chain_.Start(2, 0, {0, 5, 10}, Ids(2, 10));
-  chain_.Start(4, 1, {0, 10}, Ids(4, 10));  // alone, but not to be interleaved
-  StartShort(3, 10);
+  chain_.Start(4, 1, {0, 10}, Ids(4, 10));  // alone, but not to overtake
+  StartShort(3, 1);
   Finish({1, 2, 3, 4});
   EXPECT_FALSE(tail_.news.times(2).interleaved);
   EXPECT_FALSE(tail_.news.times(4).interleaved);
@@ -149,14 +203,77 @@ TEST_F(InterleavedTest, AllOthersKeepTheirOrder) {
 }
 
 TEST_F(InterleavedTest, WaitsWhileNoMemoryIsFree) {
-  chain_.handoff().Block();  // what runs between the layers keeps its half of the memory
+  chain_.handoff().Block();  // what runs between the layers keeps its memory
   StartShort(2, 10);
-  StartShort(3, 10);
-  while (!tail_.news.done(1) && !tail_.trace.Has(1, layers(), TracePoint::kFirstToken)) chain_.network().DeliverAll();
+  StartShort(3, 28, 28);  // alone it would find room, but not beside 10 tokens
+  while (!tail_.trace.Has(1, layers(), TracePoint::kFirstToken)) chain_.network().DeliverAll();
   chain_.handoff().Unblock();
   Finish({1, 2, 3});
   EXPECT_TRUE(tail_.news.times(2).interleaved);
   EXPECT_FALSE(tail_.news.times(3).interleaved);
+  EXPECT_EQ(tail_.passes.all(), (Passes{1, 1, 1}));
+  ExpectExact(3, 28);
+}
+
+TEST_F(InterleavedTest, WhatDoesNotFitWithTheOthersGoesBehindThem) {
+  HoldAShortOne(4);
+  StartShort(2, 10);
+  StartShort(3, 28, 28);
+  tail_.trace.Release();
+  Finish({1, 2, 3, 4});
+  EXPECT_TRUE(tail_.news.times(2).interleaved);
+  EXPECT_EQ(tail_.passes.all(), (Passes{1, 1, 1, 1}));
+  ExpectExact(3, 28);
+}
+
+TEST_F(InterleavedTest, ThoseThatFitGoAlongInOnePass) {
+  HoldAShortOne(4);
+  StartShort(2, 10);
+  StartShort(3, 12);
+  tail_.trace.Release();
+  Finish({1, 2, 3, 4});
+  for (const JobId job : {2, 3}) EXPECT_TRUE(tail_.news.times(job).interleaved) << job;
+  EXPECT_EQ(tail_.passes.all(), (Passes{1, 1, 2}));
+  ExpectExact(1, kTokens);
+  ExpectExact(2, 10);
+  ExpectExact(3, 12);
+}
+
+TEST_F(InterleavedTest, OneOfThemThatIsCancelledHalfDoneLeavesTheOtherWhole) {
+  HoldAShortOne(4);
+  StartShort(2, 10);
+  StartShort(3, 12);
+  tail_.trace.HoldAt(TracePoint::kLayerEnd, 2);
+  tail_.trace.Await(2, 0, TracePoint::kLayerEnd);
+  tail_.stage->Cancel(2, absl::CancelledError("gone"));
+  tail_.trace.Release();
+  Finish({1, 3, 4});
+  EXPECT_EQ(tail_.news.AwaitDone(2), absl::CancelledError("gone"));
+  EXPECT_FALSE(tail_.trace.Has(2, layers(), TracePoint::kFirstToken));
+  EXPECT_TRUE(tail_.news.times(3).interleaved);
+  EXPECT_EQ(tail_.passes.all(), (Passes{1, 1, 2}));
+  ExpectExact(1, kTokens);
+  ExpectExact(3, 12);
+}
+
+// Two long prompts still hand off, and have both halves. A third one waits for one of them, and the short one does not.
+TEST_F(InterleavedTest, AShortPromptDoesNotWaitForTheMemoryOfALongOne) {
+  chain_.handoff().Block();
+  chain_.Start(2, 1, {0, kTokens}, Ids(2, kTokens));
+  tail_.trace.HoldAt(TracePoint::kFirstToken, 2);
+  while (!tail_.trace.Has(2, layers(), TracePoint::kFirstToken)) chain_.network().DeliverAll();
+  chain_.Start(3, 1, {0, kTokens}, Ids(3, kTokens));
+  StartShort(4, 10);
+  tail_.trace.Release();
+  const absl::Time limit = MonotonicNow() + absl::Seconds(30);
+  while (!tail_.trace.Has(4, layers(), TracePoint::kFirstToken) && MonotonicNow() < limit) {
+    EventSource().event().Wait(absl::Milliseconds(1)).IgnoreError();
+  }
+  EXPECT_TRUE(tail_.trace.Has(4, layers(), TracePoint::kFirstToken));
+  chain_.handoff().Unblock();
+  Finish({1, 2, 3, 4});
+  EXPECT_TRUE(tail_.news.times(4).interleaved);
+  ExpectExact(4, 10);
 }
 
 TEST_F(InterleavedTest, WhatIsCancelledWhileItWaitsEndsAndHoldsNobodyUp) {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "scheduler/placement/interleave.h"
+#include "scheduler/placement/overtaking.h"
 #include "tests/testing/fake_device.h"
 #include "worker/prefill/layer_ring.h"
 
@@ -33,7 +33,9 @@ TEST(StageMemory, ARegionIsTakenOnce) {
   EXPECT_EQ(memory.TakeHalf(), StageMemory::kFirstHalf);
   EXPECT_EQ(memory.TakeInterleaved(), StageMemory::kInterleaved);
   EXPECT_EQ(memory.TakeInterleaved(), std::nullopt);
+  EXPECT_TRUE(memory.half_free());
   EXPECT_EQ(memory.TakeHalf(), StageMemory::kSecondHalf);
+  EXPECT_FALSE(memory.half_free());
   EXPECT_EQ(memory.TakeHalf(), std::nullopt);
   EXPECT_EQ(memory.taken_bytes(), 500 + 500 + 125);
   memory.GiveBack(StageMemory::kFirstHalf);
@@ -41,14 +43,14 @@ TEST(StageMemory, ARegionIsTakenOnce) {
   EXPECT_EQ(memory.TakeHalf(), StageMemory::kFirstHalf);
 }
 
-// Of as many tokens as the budget of the longest prompt that fits a half lets in.
+// Of a prompt that is as long as a quarter of the longest that fits a half.
 TEST(StageMemory, TheRegionForInterleavedPromptsHoldsTheFewestBuffersOfTheLongest) {
   testing::FakeDevice device;
   for (const int64_t row_bytes : {16, 48, 4096}) {
     for (const size_t bytes : {100'000, 1'000'007, 10'000'001}) {
       const StageMemory memory(bytes, *StageMemory::Allocate(bytes, device));
-      const InterleaveBudget budget(MaxPrefixTokens(memory.half_bytes(), row_bytes));
-      EXPECT_LE(budget.Longest(), MaxPrefixTokens(memory.interleaved_bytes(), row_bytes)) << bytes << " " << row_bytes;
+      const int64_t longest = MaxPrefixTokens(memory.half_bytes(), row_bytes) / kOvertakenShare;
+      EXPECT_LE(longest, MaxPrefixTokens(memory.interleaved_bytes(), row_bytes)) << bytes << " " << row_bytes;
     }
   }
 }

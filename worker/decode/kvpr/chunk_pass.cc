@@ -2,21 +2,23 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
+#include <utility>
 
 #include "kernels/base/status_macros.h"
 #include "worker/kv/block_pool.h"
+#include "worker/model/row_blocks.h"
 
 namespace runahead {
 namespace {
 
 // Calls copy(begin, end) for positions [begin, end), cut at borders of blocks.
-absl::Status ForBlocks(int64_t begin, int64_t end, const std::function<absl::Status(int64_t, int64_t)>& copy) {
+void ForBlocks(int64_t begin, int64_t end, const std::function<void(int64_t, int64_t)>& copy) {
   while (begin < end) {
     const int64_t until = std::min(end, (begin / kKvBlockTokens + 1) * kKvBlockTokens);
-    RUNAHEAD_RETURN_IF_ERROR(copy(begin, until));
+    copy(begin, until);
     begin = until;
   }
-  return absl::OkStatus();
 }
 
 BufferRef RowsOf(const BufferRef& memory, int64_t first, int64_t count, int64_t row_bytes) {
@@ -25,8 +27,8 @@ BufferRef RowsOf(const BufferRef& memory, int64_t first, int64_t count, int64_t 
 
 }  // namespace
 
-ChunkPass::ChunkPass(const Model& model, Device& device, Stream& stream, ForwardScratch& scratch,
-                     const StagingRing& ring, const ResidentMemory& memory, const KvStoreOptions& stored)
+ChunkPass::ChunkPass(const Model& model, Device& device, Stream& stream, ForwardScratch& scratch, StagingRing& ring,
+                     const ResidentMemory& memory, const KvStoreOptions& stored)
     : model_(model),
       device_(device),
       stream_(stream),
@@ -40,7 +42,7 @@ ChunkPass::ChunkPass(const Model& model, Device& device, Stream& stream, Forward
       normed_(device) {}
 
 absl::Status ChunkPass::Recompute(const At& at) {
-  if (at.chunk.x_rows == 0) return absl::OkStatus();
+  if (at.chunk.x_pages == 0) return absl::OkStatus();
   device_.WaitFor(stream_, at.loaded.x_there);
   const LaneSpan span(device_, stream_, at.step.times, StepLane::kRecompute, at.layer);
   RUNAHEAD_RETURN_IF_ERROR(FillX(at));
@@ -69,85 +71,121 @@ int64_t ChunkPass::StreamedFrom(const At& at, const ChunkPart& part) const {
 
 // X that is on the device comes to where the chunk's other X is.
 absl::Status ChunkPass::FillX(const At& at) {
+  std::vector<CopyPart> parts;
   for (const ChunkPart& part : at.chunk.parts) {
     const ResidentPart& resident = at.step.residents[part.sequence];
     const auto copy = [&](int64_t begin, int64_t end) {
       const BufferRef block = memory_.XRows(at.layer, resident.x_blocks[begin / kKvBlockTokens]);
-      return device_.Copy(stream_, RowsOf(block, begin % kKvBlockTokens, end - begin, x_row_bytes_),
-                          RowsOf(ring_.X(at.loaded), part.Row(begin), end - begin, x_row_bytes_));
+      parts.push_back({RowsOf(block, begin % kKvBlockTokens, end - begin, x_row_bytes_),
+                       RowsOf(ring_.X(at.loaded), part.Row(begin), end - begin, x_row_bytes_)});
     };
-    RUNAHEAD_RETURN_IF_ERROR(
-        ForBlocks(RecomputedFrom(at, part), std::min(resident.x_resident, part.recompute_end), copy));
+    ForBlocks(RecomputedFrom(at, part), std::min(resident.x_resident, part.recompute_end), copy);
   }
-  return absl::OkStatus();
+  return device_.CopyAll(stream_, std::move(parts));
 }
 
-// In blocks that begin at the same positions of a sequence and are as long whatever is beside it, and wherever chunks
-// are cut: so a row is bitwise the same wherever its sequence has the same l. A last block is padded to whole tiles;
-// what is made of the padding goes nowhere.
-absl::Status ChunkPass::RecomputeRows(const At& at) {
-  int64_t query = 0;
+int64_t ChunkPass::Blocks::count() const {
+  return std::accumulate(rows.begin(), rows.end(), int64_t{0});
+}
+
+// Blocks begin at the same positions of a sequence and are as long whatever is beside it, and wherever chunks are cut:
+// so a row is bitwise the same wherever its sequence has the same l. A last block is padded to whole tiles; what is
+// made of the padding is read by nobody.
+std::vector<ChunkPass::Blocks> ChunkPass::RecomputedBlocks(const At& at) const {
+  std::vector<Blocks> runs;
   for (const ChunkPart& part : at.chunk.parts) {
-    for (int64_t begin = part.begin; begin < part.recompute_end; begin += kChunkPageTokens) {
-      const int64_t count = std::min(kChunkPageTokens, part.recompute_end - begin), first_query = query;
-      query += count;
-      if (begin + count <= RecomputedFrom(at, part)) continue;
-      RUNAHEAD_ASSIGN_OR_RETURN(const Tensor normed, Normed(at, part.Row(begin), RoundUpTo(kSplitTile, count)));
-      const SectionRows rows{stream_, scratch_, *at.tables.recompute, first_query, count, false, at.matrices};
-      RUNAHEAD_RETURN_IF_ERROR(model_.Recompute(rows, at.layer, normed, ring_.Kv(at.loaded)));
+    for (int64_t begin = part.begin; begin < part.recompute_end; begin += kRecomputeBlock) {
+      const int64_t end = std::min(begin + kRecomputeBlock, part.tiles_end()), row = part.Row(begin);
+      if (std::min(end, part.recompute_end) <= RecomputedFrom(at, part)) continue;
+      if (runs.empty() || runs.back().first_row + runs.back().count() != row) runs.push_back({row});
+      runs.back().rows.push_back(static_cast<int32_t>(end - begin));
     }
   }
-  for (const ChunkPart& part : at.chunk.parts) {
-    const int64_t from = RecomputedFrom(at, part), first = part.Row(from), count = part.recompute_end - from;
-    RUNAHEAD_RETURN_IF_ERROR(Quantise(at, first, count));
-    RUNAHEAD_RETURN_IF_ERROR(Dequantise(at, first, count));
-  }
-  return absl::OkStatus();
+  return runs;
 }
 
-absl::StatusOr<Tensor> ChunkPass::Normed(const At& at, int64_t first, int64_t count) {
-  const XRows x{RowsOf(ring_.X(at.loaded), first, count, x_row_bytes_), x_form_, model_.config().hidden};
-  if (!IsQuantised(x_form_)) return x.tensor(count);
-  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor normed, normed_.Get(0, device_.compute_dtype(), count, x.hidden));
-  RUNAHEAD_RETURN_IF_ERROR(device_.DequantizeKv(stream_, x.ref, QuantOf(x_form_), normed));
-  return normed;
+// Where the store quantises, what is attended to is what it will give.
+absl::Status ChunkPass::RecomputeRows(const At& at) {
+  for (const Blocks& blocks : RecomputedBlocks(at)) {
+    RUNAHEAD_RETURN_IF_ERROR(Multiply(at, blocks));
+    RUNAHEAD_RETURN_IF_ERROR(Quantise(at, blocks.first_row, blocks.count()));
+    RUNAHEAD_RETURN_IF_ERROR(Dequantise(at, blocks.first_row, blocks.count()));
+  }
+  return ring_.LoadBehindProduct(stream_, at.layer, model_.attention(at.layer).window, at.chunk, at.step.stored,
+                                 at.loaded);
+}
+
+absl::Status ChunkPass::Multiply(const At& at, const Blocks& blocks) {
+  const int64_t hidden = model_.config().hidden;
+  const auto multiply = [&](int64_t row, absl::Span<const int32_t> rows, int64_t count, const Tensor& normed) {
+    return model_.Recompute({.stream = stream_,
+                             .scratch = scratch_,
+                             .table = *at.tables.recompute,
+                             .first = row,
+                             .count = count,
+                             .matrices = at.matrices,
+                             .blocks = rows},
+                            at.layer, normed, ring_.Kv(at.loaded));
+  };
+  if (!IsQuantised(x_form_)) {
+    const XRows x{RowsOf(ring_.X(at.loaded), blocks.first_row, blocks.count(), x_row_bytes_), x_form_, hidden};
+    return multiply(blocks.first_row, blocks.rows, blocks.count(), x.tensor(blocks.count()));
+  }
+  return ForRowBlocks(
+      blocks.rows, device_.gemm_rows(), [&](int64_t first, absl::Span<const int32_t> rows, int64_t count) {
+        const BufferRef x = RowsOf(ring_.X(at.loaded), blocks.first_row + first, count, x_row_bytes_);
+        RUNAHEAD_ASSIGN_OR_RETURN(const Tensor normed, normed_.Get(0, device_.compute_dtype(), count, hidden));
+        RUNAHEAD_RETURN_IF_ERROR(device_.DequantizeKv(stream_, x, QuantOf(x_form_), normed));
+        return multiply(blocks.first_row + first, rows, count, normed);
+      });
 }
 
 absl::Status ChunkPass::DequantiseStreamed(const At& at) {
+  if (!quantisation_.has_value()) return absl::OkStatus();
+  // Runs of rows; whole pages, for what lies behind a part in its last page is nobody's.
+  std::vector<std::pair<int64_t, int64_t>> runs;
+  const auto add = [&](int64_t first, int64_t end) {
+    if (first >= end) return;
+    const bool joins = !runs.empty() && RoundUpTo(kChunkPageTokens, runs.back().second) == first;
+    joins ? void(runs.back().second = end) : runs.push_back({first, end});
+  };
   for (const ChunkPart& part : at.chunk.parts) {
-    const int64_t end = std::min(part.end, at.step.stored[part.sequence].stored);
-    const int64_t from = StreamedFrom(at, part);
-    RUNAHEAD_RETURN_IF_ERROR(Dequantise(at, part.Row(from), end - from));
+    const int64_t end = std::min(part.end, at.step.stored[part.sequence].stored), from = StreamedFrom(at, part);
+    const int64_t in_tile = std::min(end, part.tiles_end());
+    if (from < in_tile) add(part.Row(from), part.Row(from) + in_tile - from);
+    const int64_t rest = std::max(from, part.tiles_end());
+    if (rest < end) add(part.Row(rest), part.Row(rest) + end - rest);
   }
+  for (const auto& [first, end] : runs) RUNAHEAD_RETURN_IF_ERROR(Dequantise(at, first, end - first));
   return absl::OkStatus();
 }
 
 absl::Status ChunkPass::KeepWhatStays(const At& at) {
+  std::vector<CopyPart> parts;
   for (const ChunkPart& part : at.chunk.parts) {
     const ResidentPart& resident = at.step.residents[part.sequence];
-    const int64_t length = at.step.lengths[part.sequence];
-    if (!resident.kv_blocks.empty()) {
-      const bool has_window = at.step.plan.cuts[part.sequence].host_end < length;
-      const auto keep = [&](int64_t begin, int64_t end) {
-        const BufferRef block =
-            memory_.KvRows(at.layer, resident.kv_blocks[begin / kKvBlockTokens - resident.first_kv]);
-        const int64_t row = part.Row(begin);
-        return device_.Copy(stream_, RowsOf(ring_.Kv(at.loaded), row, end - begin, kv_row_bytes_),
-                            RowsOf(block, begin % kKvBlockTokens, end - begin, kv_row_bytes_));
-      };
-      RUNAHEAD_RETURN_IF_ERROR(ForBlocks(std::max(part.begin, resident.first_kv * kKvBlockTokens),
-                                         std::min(part.end, has_window ? resident.resident_from : length), keep));
-    }
+    const int64_t length = at.step.sequences[part.sequence].length;
+    const auto keep = [&](int64_t begin, int64_t end) {
+      const BufferRef block = memory_.KvRows(at.layer, resident.kv_blocks[begin / kKvBlockTokens - resident.first_kv]);
+      parts.push_back({RowsOf(ring_.Kv(at.loaded), part.Row(begin), end - begin, kv_row_bytes_),
+                       RowsOf(block, begin % kKvBlockTokens, end - begin, kv_row_bytes_)});
+    };
     const auto keep_x = [&](int64_t begin, int64_t end) {
       const BufferRef block = memory_.XRows(at.layer, resident.x_blocks[begin / kKvBlockTokens]);
-      return device_.Copy(stream_, RowsOf(ring_.X(at.loaded), part.Row(begin), end - begin, x_row_bytes_),
-                          RowsOf(block, begin % kKvBlockTokens, end - begin, x_row_bytes_));
+      parts.push_back({RowsOf(ring_.X(at.loaded), part.Row(begin), end - begin, x_row_bytes_),
+                       RowsOf(block, begin % kKvBlockTokens, end - begin, x_row_bytes_)});
     };
+    if (!resident.kv_blocks.empty()) {
+      const bool has_window = at.step.plan.cuts[part.sequence].host_end < length;
+      const int64_t from = std::max(part.begin, resident.first_kv * kKvBlockTokens);
+      const int64_t end = std::min(part.end, has_window ? resident.resident_from : length);
+      ForBlocks(from, std::min(end, part.tiles_end()), keep);
+      ForBlocks(std::max(from, part.tiles_end()), end, keep);
+    }
     const auto x_end = static_cast<int64_t>(resident.x_blocks.size()) * kKvBlockTokens;
-    RUNAHEAD_RETURN_IF_ERROR(
-        ForBlocks(std::max(part.begin, resident.x_resident), std::min(part.recompute_end, x_end), keep_x));
+    ForBlocks(std::max(part.begin, resident.x_resident), std::min(part.recompute_end, x_end), keep_x);
   }
-  return absl::OkStatus();
+  return device_.CopyAll(stream_, std::move(parts));
 }
 
 absl::Status ChunkPass::Dequantise(const At& at, int64_t first, int64_t count) {
@@ -168,9 +206,9 @@ Tensor ChunkPass::KvRows(const At& at, int64_t first, int64_t count) const {
 }
 
 absl::Status StoreOwnRows(Device& device, Stream& stream, const AttentionShape& shape, const Tensor& qkv,
-                          const std::vector<SequenceRun>& runs, const KvTable& table, const BufferRef& kv) {
+                          const std::vector<RowRun>& runs, const KvTable& table, const BufferRef& kv) {
   const Tensor k_and_v = qkv.Cols(shape.heads * shape.head_dim, 2 * shape.kv_heads * shape.head_dim);
-  for (const SequenceRun& run : runs) {
+  for (const RowRun& run : runs) {
     RUNAHEAD_RETURN_IF_ERROR(
         device.StoreQkv(stream, k_and_v.Rows(run.first, run.count), shape, {}, table, run.first, kv));
   }

@@ -20,13 +20,13 @@ namespace runahead {
 // A chunk's tables, for one step.
 struct ChunkTables {
   std::shared_ptr<const KvTable> attend, recompute;  // recompute: null without X
-  std::vector<SequenceRun> own;
+  std::vector<RowRun> own;
 };
 
 // Used by the decode loop's thread; all that is given to the constructor outlives it.
 class ChunkPass {
  public:
-  ChunkPass(const Model& model, Device& device, Stream& stream, ForwardScratch& scratch, const StagingRing& ring,
+  ChunkPass(const Model& model, Device& device, Stream& stream, ForwardScratch& scratch, StagingRing& ring,
             const ResidentMemory& memory, const KvStoreOptions& stored);
 
   // One chunk of one layer, in its slot.
@@ -48,9 +48,17 @@ class ChunkPass {
   int64_t RecomputedFrom(const At& at, const ChunkPart& part) const;
   int64_t StreamedFrom(const At& at, const ChunkPart& part) const;
   absl::Status FillX(const At& at);
+  // Blocks of rows of the slot that follow each other: each is bitwise the same whatever others there are.
+  struct Blocks {
+    int64_t first_row = 0;
+    std::vector<int32_t> rows = {};
+    int64_t count() const;
+  };
+  // Those that are recomputed, but for what the layer's window hides as a whole.
+  std::vector<Blocks> RecomputedBlocks(const At& at) const;
   absl::Status RecomputeRows(const At& at);
-  // X of rows [first, first + count) of the slot, as products read it; valid until the next call.
-  absl::StatusOr<Tensor> Normed(const At& at, int64_t first, int64_t count);
+  // K and V of the blocks.
+  absl::Status Multiply(const At& at, const Blocks& blocks);
   absl::Status DequantiseStreamed(const At& at);
   absl::Status KeepWhatStays(const At& at);
   // Rows [first, first + count) of the slot; nothing where the store does not quantise.
@@ -62,7 +70,7 @@ class ChunkPass {
   Device& device_;
   Stream& stream_;
   ForwardScratch& scratch_;
-  const StagingRing& ring_;
+  StagingRing& ring_;
   const ResidentMemory& memory_;
   const std::optional<KvQuantisation> quantisation_;
   const int64_t kv_row_bytes_, x_row_bytes_;
@@ -70,8 +78,8 @@ class ChunkPass {
   ForwardScratch normed_;  // where X is quantised
 };
 
-// K and V of `runs`' newest rows, from qkv, to where `table` has them behind `kv`.
+// K and V of the step's rows `runs`, from qkv, to where `table` has them behind `kv`.
 absl::Status StoreOwnRows(Device& device, Stream& stream, const AttentionShape& shape, const Tensor& qkv,
-                          const std::vector<SequenceRun>& runs, const KvTable& table, const BufferRef& kv);
+                          const std::vector<RowRun>& runs, const KvTable& table, const BufferRef& kv);
 
 }  // namespace runahead

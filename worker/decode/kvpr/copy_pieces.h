@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
-#include "absl/status/status.h"
 #include "kernels/base/device.h"
 
 namespace runahead {
@@ -13,8 +13,7 @@ inline constexpr size_t kKvPieceBytes = 2 << 20;
 // Of one copy of weights: KV and X of the layer that computes are wanted sooner.
 inline constexpr size_t kWeightPieceBytes = 512 << 10;
 
-// Enqueues copies of `from` to `to`, which is as large, of at most `piece_bytes` each.
-absl::Status CopyPieces(Device& device, Stream& stream, const ConstBufferRef& from, const BufferRef& to,
-                        size_t piece_bytes);
+// Adds to `parts` copies of `from` to `to`, which is as large, of at most `piece_bytes` each.
+void AddPieces(const ConstBufferRef& from, const BufferRef& to, size_t piece_bytes, std::vector<CopyPart>& parts);
 
 }  // namespace runahead

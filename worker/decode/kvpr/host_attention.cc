@@ -11,11 +11,11 @@
 namespace runahead {
 namespace {
 
-// That are read.
+// That are read, once for all queries of a sequence.
 int64_t PositionsOf(const KvTable& table, int64_t window) {
   int64_t positions = 0;
   for (const KvSequence& sequence : table.layout().sequences) {
-    const int64_t begin = std::max(sequence.begin, FirstSeen(window, sequence.length - 1));
+    const int64_t begin = std::max(sequence.begin, FirstSeen(window, sequence.length - sequence.queries));
     positions += std::max<int64_t>(0, sequence.end - begin);
   }
   return positions;

@@ -16,9 +16,9 @@ bool HasHostPart(const LaneCuts& cuts) {
 
 // The sequences' parts of the lane where the store has them.
 KvLayout HostLayout(const PlannedStep& step) {
-  KvLayout layout{.page_tokens = kKvBlockTokens, .pages = {}, .sequences = {}};
-  for (size_t i = 0; i < step.lengths.size(); ++i) {
-    KvSequence sequence{.queries = 1, .length = step.lengths[i]};
+  KvLayout layout{.page_tokens = kKvBlockTokens, .pages = {}, .sequences = {}, .by_pieces = true};
+  for (size_t i = 0; i < step.sequences.size(); ++i) {
+    KvSequence sequence{.queries = step.sequences[i].rows, .length = step.sequences[i].length};
     if (const LaneCuts& cuts = step.plan.cuts[i]; HasHostPart(cuts)) {
       sequence.first_page = static_cast<int64_t>(layout.pages.size());
       sequence.begin = cuts.streamed_end;
@@ -51,17 +51,22 @@ absl::Status HostLane::BeginStep(const PlannedStep& step) {
   times_ = step.times;
   queries_.clear();
   pieces_.clear();
-  int64_t first_piece = 0;
-  for (size_t i = 0; i < step.lengths.size(); ++i) {
+  int64_t first_piece = 0;  // of the query row
+  int32_t query = 0;
+  for (size_t i = 0; i < step.sequences.size(); ++i) {
     const LaneCuts& cuts = step.plan.cuts[i];
-    const int64_t piece = PieceTokens(step.lengths[i]);
-    if (HasHostPart(cuts)) {
-      queries_.push_back(static_cast<int32_t>(i));
-      for (int64_t at = cuts.streamed_end; at < cuts.host_end; at += piece) {
-        pieces_.push_back(static_cast<int32_t>(first_piece + at / piece));
+    const StepSequence& of = step.sequences[i];
+    for (int64_t length = of.first_new() + 1; length <= of.length; ++length, ++query) {
+      if (HasHostPart(cuts)) {
+        queries_.push_back({query, query});
+        const int64_t piece = PieceTokens(length);
+        for (int64_t at = cuts.streamed_end; at < cuts.host_end; at += piece) {
+          const auto row = static_cast<int32_t>(first_piece + at / piece);
+          pieces_.push_back({row, row});
+        }
       }
+      first_piece += PieceCount(length);
     }
-    first_piece += (step.lengths[i] + piece - 1) / piece;
   }
   if (!has_work()) return absl::OkStatus();
   RUNAHEAD_ASSIGN_OR_RETURN(table_, host_.MakeKvTable(*host_stream_, HostLayout(step)));

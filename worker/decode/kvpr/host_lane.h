@@ -54,7 +54,7 @@ class HostLane {
   // Of the step.
   std::shared_ptr<StepTimes> times_;
   std::shared_ptr<const KvTable> table_;
-  std::vector<int32_t> queries_, pieces_;  // rows of q that go there, rows of partials that come back
+  std::vector<RowMove> queries_, pieces_;  // rows of q that go there, rows of partials that come back
   // Of the layer.
   Tensor partials_;
   Event attended_;

@@ -55,9 +55,9 @@ class HostMeter {
     const Tensor piece = partials_.Rows(0, 1);
     const Tensor piece_there = MakeTensor(there_.Slice(0, piece.ref.size), piece.dtype, 1, piece.cols);
     return ShortestTime(runs_, [&]() -> absl::Status {
-      RUNAHEAD_RETURN_IF_ERROR(device_.ExchangeRows(*device_stream_, q_there, {0}, q_));
+      RUNAHEAD_RETURN_IF_ERROR(device_.ExchangeRows(*device_stream_, q_there, {{0, 0}}, q_));
       RUNAHEAD_RETURN_IF_ERROR(device_.Record(*device_stream_).Wait());
-      RUNAHEAD_RETURN_IF_ERROR(device_.ExchangeRows(*device_stream_, piece, {0}, piece_there));
+      RUNAHEAD_RETURN_IF_ERROR(device_.ExchangeRows(*device_stream_, piece, {{0, 0}}, piece_there));
       return device_.Record(*device_stream_).Wait();
     });
   }

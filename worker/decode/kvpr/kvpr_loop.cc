@@ -14,6 +14,11 @@ namespace {
 // Fewer make link and device wait for each other; more keep memory from what could stay resident.
 constexpr int64_t kWantedSlots = 6;
 constexpr int64_t kWantedChunkTokens = 1024;
+// Each chunk costs a GPU some twenty calls a layer, some microseconds each: of a large step's chunks each is larger. By
+// so many positions for each sequence a layer of sequences of a thousand is four chunks.
+constexpr int64_t kChunkTokensOfSequence = 256;
+// Of large chunks fewer are enough: a layer is not many.
+constexpr int64_t kWantedLargeSlots = 4;
 
 // Slots of the loop's own scratch.
 enum KeptSlot { kKeptQkv, kKeptKv };
@@ -24,11 +29,15 @@ std::vector<OwnRow> OwnRowsOf(absl::Span<const DecodeRow> rows) {
   return own;
 }
 
-StagingSize SizeOfStaging(int64_t row_bytes, int64_t least_tokens, int64_t weight_bytes, const KvprOptions& options) {
+StagingSize SizeOfStaging(int64_t row_bytes, int64_t least_tokens, int64_t weight_bytes, int64_t gemm_rows,
+                          const KvprOptions& options) {
+  const int64_t tokens =
+      std::max(kWantedChunkTokens, std::min(gemm_rows * 4, options.max_rows * kChunkTokensOfSequence));
+  const int64_t slots = tokens > kWantedChunkTokens ? kWantedLargeSlots : kWantedSlots;
   StagingWish wish{.row_bytes = row_bytes,
                    .least_tokens = least_tokens,
-                   .chunk_tokens = options.chunk_tokens > 0 ? options.chunk_tokens : kWantedChunkTokens,
-                   .slots = options.slots > 0 ? options.slots : kWantedSlots};
+                   .chunk_tokens = options.chunk_tokens > 0 ? options.chunk_tokens : tokens,
+                   .slots = options.slots > 0 ? options.slots : slots};
   if (options.device_bytes > 0) wish.device_bytes = std::max<int64_t>(0, options.device_bytes - weight_bytes);
   return SizeOf(wish);
 }
@@ -59,7 +68,8 @@ absl::StatusOr<std::unique_ptr<KvprLoop>> KvprLoop::Create(const Model& model, D
                             .x_row_bytes = stored.x_row_bytes};
   const int64_t row_bytes = StagingRing::SlotBytes(ring) / kChunkPageTokens;
   const int64_t weight_bytes = WeightStream::DeviceBytes(model);
-  const StagingSize size = SizeOfStaging(row_bytes, PieceTokens(config.context_length), weight_bytes, options);
+  const StagingSize size =
+      SizeOfStaging(row_bytes, PieceTokens(config.context_length), weight_bytes, device.gemm_rows(), options);
   ring.chunk_pages = size.chunk_tokens / kChunkPageTokens;
   ring.slots = size.slots;
   const WriteBack::Options rows{options.max_rows, stored.stored_row_bytes(), stored.x_row_bytes};
@@ -90,10 +100,12 @@ absl::StatusOr<std::unique_ptr<KvprLoop>> KvprLoop::Create(const Model& model, D
   return loop;
 }
 
-// K and V of a block that is recomputed, and K and V of the new rows before they are quantised; X of both likewise.
-int64_t KvprLoop::ScratchBytes(const Model& model, const KvStoreOptions& stored, int64_t max_rows) {
+// K and V of what is recomputed at a time, where products do not write them to their rows, and K and V of the new rows
+// before they are quantised; X of both likewise.
+int64_t KvprLoop::ScratchBytes(const Model& model, const Device& device, const KvStoreOptions& stored,
+                               int64_t max_rows) {
   const int64_t x = stored.x_row_bytes > 0 && IsQuantised(stored.x_form) ? model.config().hidden : 0;
-  return (kChunkPageTokens + max_rows) * (2 * model.config().kv_dim() + x) * 4;
+  return (std::max(kRecomputeBlock, device.gemm_rows()) + max_rows) * (2 * model.config().kv_dim() + x) * 4;
 }
 
 KvprLoop::KvprLoop(const Model& model, Device& device, const KvStore& store, Stream& stream,
@@ -121,21 +133,23 @@ absl::StatusOr<Tensor> KvprLoop::Step(absl::Span<const DecodeRow> rows) {
   Report();
   if (static_cast<int64_t>(rows.size()) > options_.max_rows) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("a step of %d sequences, and the loop was made for %d", rows.size(), options_.max_rows));
+        absl::StrFormat("a step of %d rows, and the loop was made for %d", rows.size(), options_.max_rows));
   }
-  if (!next_.has_value() || !IsPlanOf(*next_, rows)) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<SequenceRows> sequences, BySequence(rows));
+  if (!next_.has_value() || !IsPlanOf(*next_, sequences)) {
     DropNext();
-    RUNAHEAD_ASSIGN_OR_RETURN(next_, Plan(rows));
+    RUNAHEAD_ASSIGN_OR_RETURN(next_, Plan(sequences));
   }
   now_ = *std::exchange(next_, std::nullopt);
   next_begun_ = false;
   ForwardBatch batch;
   batch.batch_invariant = true;
+  batch.logit_rows = LogitRows(rows);
   batch.kv.page_tokens = kKvBlockTokens;
-  for (const DecodeRow& row : rows) {
-    batch.logit_rows.push_back(static_cast<int64_t>(batch.ids.size()));
-    batch.ids.push_back(row.token);
-    batch.kv.sequences.push_back({.queries = 1, .length = row.position + 1});
+  batch.kv.by_pieces = true;
+  for (const DecodeRow& row : rows) batch.ids.push_back(row.token);
+  for (const SequenceRows& of : sequences) {
+    batch.kv.sequences.push_back({.queries = of.count(), .length = of.length()});
   }
   LayerPass pass(model_, device_, stream_, {own_, shared_}, std::move(batch));
   if (const absl::Status status = Run(pass, rows); !status.ok()) {
@@ -146,9 +160,9 @@ absl::StatusOr<Tensor> KvprLoop::Step(absl::Span<const DecodeRow> rows) {
     return status;
   }
   RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, Logits(pass));
-  unreported_ = KvprStep{now_.plan, now_.times, memory_.used_bytes()};
-  for (const DecodeRow& row : rows) {
-    if (row.spans != nullptr) recorders_.push_back(row.spans);
+  unreported_ = KvprStep{now_.plan, now_.times, memory_.used_bytes(), now_.rest};
+  for (const SequenceRows& of : sequences) {
+    if (SpanRecorder* const spans = of.rows.front().spans; spans != nullptr) recorders_.push_back(spans);
   }
   BeginNext(rows);
   return logits;
@@ -157,10 +171,12 @@ absl::StatusOr<Tensor> KvprLoop::Step(absl::Span<const DecodeRow> rows) {
 absl::Status KvprLoop::LoadUpTo(LoadedStep& step, int64_t loads) {
   const auto chunks = static_cast<int64_t>(step.chunks.size());
   for (; step.loads < std::min(loads, layers_ * chunks); ++step.loads) {
-    const int64_t layer = step.loads / chunks;
-    RUNAHEAD_ASSIGN_OR_RETURN(const StagingRing::Loaded loaded,
-                              ring_->Load(layer, model_.attention(layer).window, step.chunks[step.loads % chunks],
-                                          step.stored, written_[layer], step.times));
+    const int64_t layer = step.loads / chunks, index = step.loads % chunks;
+    // The others come behind the layer's first on the same stream.
+    const Event after = index == 0 ? written_[layer] : Event();
+    RUNAHEAD_ASSIGN_OR_RETURN(
+        const StagingRing::Loaded loaded,
+        ring_->Load(layer, model_.attention(layer).window, step.chunks[index], step.stored, after, step.times));
     step.under_way.push_back(loaded);
   }
   return absl::OkStatus();
@@ -169,8 +185,8 @@ absl::Status KvprLoop::LoadUpTo(LoadedStep& step, int64_t loads) {
 // What comes once a step counts as the projections of the layer beside it.
 absl::Status KvprLoop::Begin(LayerPass& pass) {
   const LaneSpan span(device_, stream_, now_.times, StepLane::kProject, 0);
-  RUNAHEAD_RETURN_IF_ERROR(pass.Begin());
-  return MakeTables();
+  RUNAHEAD_RETURN_IF_ERROR(MakeTables());
+  return pass.Begin();
 }
 
 absl::StatusOr<Tensor> KvprLoop::Logits(LayerPass& pass) {
@@ -275,7 +291,7 @@ absl::Status KvprLoop::RecomputeUpTo(LoadedStep& step, int64_t end) {
   for (; step.recomputed < std::min(end, step.loads); ++step.recomputed) {
     const int64_t layer = step.recomputed / chunks, index = step.recomputed % chunks;
     LayerMatrices matrices;
-    if (weights_ != nullptr && step.chunks[index].x_rows > 0) {
+    if (weights_ != nullptr && step.chunks[index].x_pages > 0) {
       device_.WaitFor(stream_, weights_->At(layer).kv_there);
       matrices = weights_->At(layer).matrices;
     }

@@ -2,6 +2,7 @@
 // part is recomputed there from X while copies run, and part stays there (docs/kvpr.md).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -13,6 +14,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "worker/decode/kvpr/chunk_pass.h"
 #include "worker/decode/kvpr/host_lane.h"
@@ -24,6 +26,7 @@
 #include "worker/decode/kvpr/weight_stream.h"
 #include "worker/decode/kvpr/write_back.h"
 #include "worker/decode/step_loop.h"
+#include "worker/decode/step_rows.h"
 #include "worker/kv/resident_memory.h"
 #include "worker/model/layer_pass.h"
 
@@ -34,6 +37,7 @@ struct KvprStep {
   LanePlan plan;
   std::shared_ptr<const StepTimes> times;
   int64_t resident_bytes = 0;  // of KV and X, on the device, after it
+  SplitRest rest = SplitRest::kNone;
 };
 
 // What the steps of one sequence took.
@@ -43,7 +47,12 @@ struct KvprSequenceReport {
   int64_t steps = 0;
   // Positions, added up over the steps; the same in each layer.
   int64_t recomputed = 0, streamed = 0, on_host = 0, resident = 0;
-  double overlap = 0;          // OverlapRatio of the steps, added up
+  double overlap = 0;                           // OverlapRatio of the steps, added up
+  double predicted_s = 0, measured_s = 0;       // of the steps, added up
+  std::array<int64_t, kLaneBounds> bound_by{};  // steps, by what bounds them as predicted
+  int64_t rests = 0;                            // steps without the solver's split
+  SplitRest rest = SplitRest::kNone;            // when the sequence left, and for how long it had been so
+  absl::Duration rest_for = absl::ZeroDuration();
   int64_t resident_bytes = 0;  // of KV and X of all other sequences, on the device
 };
 
@@ -51,8 +60,12 @@ struct KvprOptions {
   int64_t max_rows = 0;  // of a step
   // For slots of streamed weights, staging and what stays resident; 0: staging as it is best, and nothing resident.
   int64_t device_bytes = 0;
-  int64_t chunk_tokens = 0;  // of a staging slot; 0: 1,024, or one piece of the model's longest context where larger
-  int64_t slots = 0;         // of staging, at least 2; 0: as is best where device_bytes allow it
+  // Of a staging slot; 0: 1,024, or more for steps of more rows, or one piece of the model's longest context where
+  // larger.
+  int64_t chunk_tokens = 0;
+  int64_t slots = 0;  // of staging, at least 2; 0: as is best where device_bytes allow it
+  // l is at most the prompt's length, as in KVPR's paper; else whatever X is stored for, that of the output among it.
+  bool of_prompt_only = false;
   // Computes the host lane, on host memory and with threads that the device does without; outlives the loop. Null, or
   // where the store quantises: there is none, and no plan may give it anything.
   Device* host = nullptr;
@@ -84,7 +97,7 @@ class KvprLoop final : public StepLoop {
 
   // Scratch memory of a step of max_rows that is taken beside what KvprOptions::device_bytes are for, and beside that
   // of plain decode (DecodeStepBytes).
-  static int64_t ScratchBytes(const Model& model, const KvStoreOptions& stored, int64_t max_rows);
+  static int64_t ScratchBytes(const Model& model, const Device& device, const KvStoreOptions& stored, int64_t max_rows);
   int64_t staging_bytes() const { return ring_->bytes(); }
   int64_t device_bytes() const { return ring_->bytes() + memory_.bytes() + WeightStream::DeviceBytes(model_); }
   int64_t resident_bytes() const { return memory_.used_bytes(); }
@@ -102,10 +115,11 @@ class KvprLoop final : public StepLoop {
   KvprLoop(const Model& model, Device& device, const KvStore& store, Stream& stream, std::unique_ptr<SplitSource> split,
            const KvprOptions& options, ResidentMemory memory);
 
-  absl::StatusOr<LoadedStep> Plan(absl::Span<const DecodeRow> rows);
-  // From where on KV of the row's sequence is in the store.
-  int64_t KvFrom(const DecodeRow& row) const;
-  bool IsPlanOf(const PlannedStep& planned, absl::Span<const DecodeRow> rows) const;
+  absl::StatusOr<LoadedStep> Plan(absl::Span<const SequenceRows> sequences);
+  // Of a sequence: up to where X is there to recompute from, and from where on KV is in the store.
+  int64_t XStored(const SequenceRows& of) const;
+  int64_t KvFrom(const SequenceRows& of) const;
+  bool IsPlanOf(const PlannedStep& planned, absl::Span<const SequenceRows> sequences) const;
   absl::Status Run(LayerPass& pass, absl::Span<const DecodeRow> rows);
   absl::Status Begin(LayerPass& pass);
   absl::StatusOr<Tensor> Logits(LayerPass& pass);
@@ -159,8 +173,8 @@ class KvprLoop final : public StepLoop {
   absl::flat_hash_set<const void*> whole_;  // sequences whose KV came as X in part, and is in the store by now
   // Of the step that is enqueued.
   Tensor qkv_;                                     // of the layer
-  std::shared_ptr<const KvTable> window_, fresh_;  // what is resident, or null; a row for each sequence
-  std::vector<SequenceRun> window_own_;            // whose newest row is in the window
+  std::shared_ptr<const KvTable> window_, fresh_;  // what is resident, or null; the step's new rows
+  std::vector<RowRun> window_own_;                 // the new rows that are resident
   std::optional<KvprStep> unreported_;
   std::vector<SpanRecorder*> recorders_;                          // of its rows that are traced
   absl::flat_hash_map<const void*, KvprSequenceReport> reports_;  // of the sequences that had steps

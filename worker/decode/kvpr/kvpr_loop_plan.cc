@@ -4,22 +4,22 @@
 #include <utility>
 
 #include "kernels/base/kv_table.h"
+#include "kernels/base/monotonic.h"
 #include "kernels/base/status_macros.h"
 #include "worker/decode/kvpr/kvpr_loop.h"
 #include "worker/decode/kvpr/step_tables.h"
 
 namespace runahead {
 
-absl::StatusOr<KvprLoop::LoadedStep> KvprLoop::Plan(absl::Span<const DecodeRow> rows) {
+absl::StatusOr<KvprLoop::LoadedStep> KvprLoop::Plan(absl::Span<const SequenceRows> sequences) {
   LoadedStep planned;
-  for (const DecodeRow& row : rows) {
-    const int64_t length = row.position + 1;
-    planned.keys.push_back({row.sequence, length, row.sequence->has_x() ? row.position : 0, KvFrom(row)});
-    planned.lengths.push_back(length);
-    planned.request_ids.push_back(row.request_id);
+  for (const SequenceRows& of : sequences) {
+    planned.keys.push_back({&of.sequence(), of.length(), of.count(), XStored(of), KvFrom(of)});
+    planned.sequences.push_back({of.length(), of.count()});
+    planned.request_ids.push_back(of.rows.front().request_id);
   }
   RUNAHEAD_ASSIGN_OR_RETURN(planned.residents, residency_.Prepare(planned.keys, split_->tier_costs()));
-  for (size_t i = 0; i < rows.size(); ++i) {
+  for (size_t i = 0; i < sequences.size(); ++i) {
     const ResidentKey& key = planned.keys[i];
     const ResidentPart& part = planned.residents[i];
     planned.shapes.push_back({.length = key.length,
@@ -29,38 +29,52 @@ absl::StatusOr<KvprLoop::LoadedStep> KvprLoop::Plan(absl::Span<const DecodeRow> 
                               .x_resident = part.x_resident,
                               .resident_from = part.resident_from,
                               .may_attend_on_host = part.first_kv * kKvBlockTokens >= part.resident_from});
-    const auto blocks = rows[i].sequence->blocks();
-    planned.stored.push_back({{blocks.begin(), blocks.end()}, rows[i].position, part.x_resident});
+    // A window that began behind the first new row would leave rows that the step makes to the lane before it, which
+    // may be the host's. So the few positions that it would have pass through staging, with the rest.
+    LaneShape& shape = planned.shapes.back();
+    if (shape.WindowBegin() > sequences[i].position()) shape.resident_from = key.length;
+    const auto blocks = sequences[i].sequence().blocks();
+    planned.stored.push_back({{blocks.begin(), blocks.end()}, sequences[i].position(), part.x_resident});
   }
   RUNAHEAD_ASSIGN_OR_RETURN(planned.plan, split_->Plan(planned.shapes));
+  planned.rest = split_->rest();
   RUNAHEAD_CHECK(host_lane_ != nullptr || planned.plan.rows.host == 0);
   planned.chunks = CutIntoChunks(planned.shapes, planned.plan.cuts, chunk_pages_);
   planned.times = next_times_ != nullptr ? std::exchange(next_times_, nullptr) : std::make_shared<StepTimes>();
   return planned;
 }
 
-int64_t KvprLoop::KvFrom(const DecodeRow& row) const {
-  return whole_.contains(row.sequence) ? 0 : row.sequence->kv_from();
+// One l for all rows of a sequence: at most up to the first one, for X of the others is not there yet.
+int64_t KvprLoop::XStored(const SequenceRows& of) const {
+  if (!of.sequence().has_x()) return 0;
+  return options_.of_prompt_only ? std::min(of.position(), of.sequence().prompt_tokens()) : of.position();
 }
 
-bool KvprLoop::IsPlanOf(const PlannedStep& planned, absl::Span<const DecodeRow> rows) const {
-  return std::equal(planned.keys.begin(), planned.keys.end(), rows.begin(), rows.end(),
-                    [](const ResidentKey& key, const DecodeRow& row) {
-                      return key.sequence == row.sequence && key.length == row.position + 1;
+int64_t KvprLoop::KvFrom(const SequenceRows& of) const {
+  return whole_.contains(&of.sequence()) ? 0 : of.sequence().kv_from();
+}
+
+bool KvprLoop::IsPlanOf(const PlannedStep& planned, absl::Span<const SequenceRows> sequences) const {
+  return std::equal(planned.keys.begin(), planned.keys.end(), sequences.begin(), sequences.end(),
+                    [](const ResidentKey& key, const SequenceRows& of) {
+                      return key.sequence == &of.sequence() && key.length == of.length() && key.rows == of.count();
                     });
 }
 
-// The same sequences, a position further: what the step has of tokens does not matter to its loads.
+// The same sequences with as many rows, behind these: what the step has of tokens does not matter to its loads.
 absl::Status KvprLoop::PlanAhead(absl::Span<const DecodeRow> rows) {
   std::vector<DecodeRow> ahead(rows.begin(), rows.end());
-  for (DecodeRow& row : ahead) {
-    ++row.position;
-    if (row.position >= static_cast<int64_t>(row.sequence->blocks().size()) * kKvBlockTokens ||
-        row.position >= model_.config().context_length) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<SequenceRows> sequences, BySequence(ahead));
+  size_t at = 0;
+  for (const SequenceRows& of : sequences) {
+    const int64_t count = of.count(), end = of.length() + count;
+    if (end > static_cast<int64_t>(of.sequence().blocks().size()) * kKvBlockTokens ||
+        end > model_.config().context_length) {
       return absl::OkStatus();  // it ends here, so the next step is another one
     }
+    for (int64_t i = 0; i < count; ++i) ahead[at++].position += count;
   }
-  RUNAHEAD_ASSIGN_OR_RETURN(next_, Plan(ahead));
+  RUNAHEAD_ASSIGN_OR_RETURN(next_, Plan(sequences));
   return LoadUpTo(*next_, ring_->slots());
 }
 
@@ -85,7 +99,7 @@ void KvprLoop::DropNext() {
 absl::Status KvprLoop::MakeRecomputeTables(LoadedStep& step) {
   for (size_t i = step.tables.size(); i < step.chunks.size(); ++i) {
     ChunkTables tables;
-    if (step.chunks[i].x_rows > 0) {
+    if (step.chunks[i].x_pages > 0) {
       RUNAHEAD_ASSIGN_OR_RETURN(tables.recompute, device_.MakeKvTable(stream_, RecomputeLayout(step.chunks[i])));
     }
     step.tables.push_back(std::move(tables));
@@ -97,10 +111,11 @@ absl::Status KvprLoop::MakeTables() {
   RUNAHEAD_RETURN_IF_ERROR(MakeRecomputeTables(now_));
   for (size_t i = 0; i < now_.chunks.size(); ++i) {
     ChunkTables& tables = now_.tables[i];
-    RUNAHEAD_ASSIGN_OR_RETURN(tables.attend, device_.MakeKvTable(stream_, ChunkLayout(now_.chunks[i], now_.lengths)));
-    tables.own = OwnRowsIn(now_.chunks[i], now_.lengths);
+    RUNAHEAD_ASSIGN_OR_RETURN(tables.attend, device_.MakeKvTable(stream_, ChunkLayout(now_.chunks[i], now_.sequences)));
+    tables.own = OwnRowsIn(now_.chunks[i], now_.sequences);
   }
-  const auto rows = static_cast<int64_t>(now_.lengths.size());
+  int64_t rows = 0;
+  for (const StepSequence& of : now_.sequences) rows += of.rows;
   RUNAHEAD_ASSIGN_OR_RETURN(fresh_, device_.MakeKvTable(stream_, FreshLayout(rows)));
   KvLayout window = WindowLayout(memory_, now_);
   window_own_ = OwnRowsInWindow(window);
@@ -116,8 +131,9 @@ void KvprLoop::Leave(const KvStore::Sequence& sequence) {
                                        [&](const ResidentKey& key) { return key.sequence == &sequence; })) {
     DropNext();
   }
-  // Loads of steps that failed or were dropped, too: nobody has waited for them.
+  // Loads of steps that failed or were dropped, too, and of what was recomputed ahead: nobody has waited for them.
   ring_->Settle();
+  device_.Record(stream_).Wait().IgnoreError();
   write_back_->Settle();
   if (host_lane_ != nullptr) host_lane_->Settle();
   residency_.Leave(&sequence);
@@ -126,6 +142,8 @@ void KvprLoop::Leave(const KvStore::Sequence& sequence) {
   if (report.empty() || !options_.on_leave) return;
   report.mapped().lease = sequence.lease_number();
   report.mapped().resident_bytes = memory_.used_bytes();
+  report.mapped().rest = split_->rest();
+  if (split_->rest() != SplitRest::kNone) report.mapped().rest_for = MonotonicNow() - split_->rest_since();
   options_.on_leave(report.mapped());
 }
 
@@ -144,8 +162,12 @@ void KvprLoop::Report() {
     report.recomputed += cut.recomputed_end;
     report.streamed += cut.streamed_end - cut.recomputed_end;
     report.on_host += cut.host_end - cut.streamed_end;
-    report.resident += now_.lengths[i] - cut.host_end;
+    report.resident += now_.sequences[i].length - cut.host_end;
     report.overlap += step.times->OverlapRatio();
+    report.predicted_s += step.plan.times.layer_s * static_cast<double>(layers_);
+    report.measured_s += step.times->DeviceSeconds();
+    ++report.bound_by[static_cast<size_t>(BoundOf(step.plan.times))];
+    report.rests += step.rest == SplitRest::kNone ? 0 : 1;
   }
   const auto of_a_layer = [&](double seconds) { return seconds / static_cast<double>(layers_); };
   split_->Observe(step.plan, {.link_s = of_a_layer(step.times->LinkSeconds()),

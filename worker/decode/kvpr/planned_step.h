@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/base/kv_table.h"
-#include "scheduler/recompute/split_solver.h"
+#include "scheduler/recompute/split_controller.h"
 #include "worker/decode/kvpr/residency.h"
 #include "worker/decode/kvpr/staging_ring.h"
 #include "worker/decode/kvpr/step_chunks.h"
@@ -19,17 +19,20 @@ namespace runahead {
 struct PlannedStep {
   std::vector<ResidentKey> keys;
   std::vector<std::string_view> request_ids;  // DecodeRow::request_id
-  std::vector<int64_t> lengths;
+  std::vector<StepSequence> sequences;
   std::vector<ResidentPart> residents;
   std::vector<StoredSequence> stored;
   std::vector<LaneShape> shapes;
   LanePlan plan;
+  SplitRest rest = SplitRest::kNone;  // SplitSource::rest, when it was planned
   std::vector<StepChunk> chunks;
   std::shared_ptr<StepTimes> times;
 
-  // The first position that the sequence's query sees in layers of this window (0: none). Rows before it may never have
-  // come to the stores; what is made of them is read by nobody.
-  int64_t FirstSeenBy(int64_t sequence, int64_t window) const { return FirstSeen(window, lengths[sequence] - 1); }
+  // The first position that any of the sequence's rows sees in layers of this window (0: none). What lies before it may
+  // never have come to the stores; what is made of it is read by nobody.
+  int64_t FirstSeenBy(int64_t sequence, int64_t window) const {
+    return FirstSeen(window, sequences[sequence].first_new());
+  }
 };
 
 }  // namespace runahead

@@ -21,7 +21,16 @@ constexpr int64_t kBlockSizes[] = {64 << 10, 1 << 20, 16 << 20};
 // Larger blocks say nothing more once one takes so long.
 constexpr double kLongCopy = 0.02;
 constexpr int kTimed = 4;
-constexpr int64_t kAttended = 4 * kChunkPageTokens;
+// Beside what takes so long it does not matter what enqueueing and waiting take, some tens of microseconds.
+constexpr double kLong = 0.005;
+// Enqueueing and waiting take less where nothing else runs.
+constexpr double kMostBeside = 200e-6;
+// Launches at a time are as many as take about so long.
+constexpr double kAtATime = 200e-6;
+constexpr int kMostAtATime = 32;
+// More than a GPU's caches hold, of large models.
+constexpr int64_t kAttended = 1024, kAttendedSequences = 4;
+constexpr int64_t kZeroBytes = 4 << 20;
 
 // A link is measured again with blocks up to this size, so many times.
 constexpr int64_t kLookBytes = 1 << 20;
@@ -67,7 +76,10 @@ class LaneMeter {
         return Time([&] { return device_.Copy(*stream_, from, to); }, runs);
       };
       if (profile.link.empty()) {
-        RUNAHEAD_ASSIGN_OR_RETURN(profile.copy_latency_s, time(host.Slice(0, 64), there.Slice(0, 64)));
+        RUNAHEAD_ASSIGN_OR_RETURN(
+            profile.copy_latency_s,
+            Alone([&] { return device_.Copy(*stream_, host.Slice(0, 64), there.Slice(0, 64)); }, 1, runs));
+        most_beside_s_ = std::min(profile.copy_latency_s, kMostBeside);
       }
       RUNAHEAD_ASSIGN_OR_RETURN(const double to, time(host, there));
       RUNAHEAD_ASSIGN_OR_RETURN(const double back, time(there, host));
@@ -78,12 +90,33 @@ class LaneMeter {
   }
 
  private:
-  absl::StatusOr<double> Time(const std::function<absl::Status()>& enqueue, int runs = kTimed) {
+  // Of `times` launches at a time, until the thread knows that they are done.
+  absl::StatusOr<double> Alone(const std::function<absl::Status()>& enqueue, int times, int runs) {
     RUNAHEAD_RETURN_IF_ERROR(device_.Record(*stream_).Wait());
-    return ShortestTime(runs, [&]() -> absl::Status {
-      RUNAHEAD_RETURN_IF_ERROR(enqueue());
-      return device_.Record(*stream_).Wait();
-    });
+    return ShortestTime(
+        runs,
+        [&]() -> absl::Status {
+          for (int i = 0; i < times; ++i) RUNAHEAD_RETURN_IF_ERROR(enqueue());
+          return device_.Record(*stream_).Wait();
+        },
+        options_.now);
+  }
+  // Of one launch on the device. Looks at both numbers of launches by turns, for a busy machine makes either longer.
+  // Where all looks at the smaller one were disturbed, their difference is too small: what is no launch's takes no
+  // longer than a copy of a few bytes, from enqueueing to knowing.
+  absl::StatusOr<double> Time(const std::function<absl::Status()>& enqueue, int runs = kTimed) {
+    RUNAHEAD_ASSIGN_OR_RETURN(const double first, Alone(enqueue, 1, 2));
+    if (first > kLong) return runs > 2 ? Alone(enqueue, 1, runs - 2) : first;
+    const int times = std::clamp(static_cast<int>(kAtATime / first), 1, kMostAtATime);
+    double once = std::numeric_limits<double>::infinity(), twice = once;
+    for (int run = 0; run < runs; ++run) {
+      RUNAHEAD_ASSIGN_OR_RETURN(const double some, Alone(enqueue, times, 1));
+      RUNAHEAD_ASSIGN_OR_RETURN(const double more, Alone(enqueue, 2 * times, 1));
+      once = std::min(once, some);
+      twice = std::min(twice, more);
+    }
+    const double least = std::max((twice - most_beside_s_) / 2, 1e-9);
+    return std::clamp(twice - once, std::min(least, twice / 2), twice / 2) / times;
   }
 
   absl::StatusOr<BufferRef> Memory(int64_t bytes, MemoryKind kind) {
@@ -93,10 +126,18 @@ class LaneMeter {
   }
   // Zeros: what lies in fresh memory may be numbers that take a CPU longer.
   absl::StatusOr<BufferRef> Zeros(int64_t bytes) {
-    RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef host, Memory(bytes, MemoryKind::kHost));
+    RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef host, Memory(std::min(bytes, kZeroBytes), MemoryKind::kHost));
     RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef zeros, Memory(bytes, MemoryKind::kDevice));
-    RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*stream_, host, zeros));
+    for (size_t at = 0; at < zeros.size; at += host.size) {
+      const size_t size = std::min(host.size, zeros.size - at);
+      RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*stream_, host.Slice(0, size), zeros.Slice(at, size)));
+    }
     return zeros;
+  }
+  // As many of `wanted`, of so many bytes of device memory each, as half of what is left holds; one at least.
+  int64_t Fitting(int64_t wanted, int64_t bytes) const {
+    const double room = static_cast<double>(device_.memory_left()) / 2 / static_cast<double>(bytes);
+    return std::max<int64_t>(1, room < static_cast<double>(wanted) ? static_cast<int64_t>(room) : wanted);
   }
 
   // Those of layer 0 to the device, where they are streamed: what is measured is the time with weights there.
@@ -125,12 +166,12 @@ class LaneMeter {
     const int64_t columns = (config.heads + 2 * config.kv_heads) * config.head_dim;
     RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef qkv_memory, Zeros(options_.rows * columns * 4));
     const Tensor qkv = MakeTensor(qkv_memory, DType::kF32, options_.rows, columns);
+    RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const KvTable> table, device_.MakeKvTable(*stream_, layout));
     const auto pass_of = [&](bool with_layer) -> absl::Status {
       LayerPass pass(model_, device_, *stream_, {own_, shared_}, batch);
       pass.UseMatrices(matrices_);
       RUNAHEAD_RETURN_IF_ERROR(pass.Begin());
       if (with_layer) {
-        RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const KvTable> table, device_.MakeKvTable(*stream_, layout));
         RUNAHEAD_RETURN_IF_ERROR(pass.ProjectQkv(0, qkv, {}));
         RUNAHEAD_RETURN_IF_ERROR(device_.StoreQkv(*stream_, qkv, model_.attention(0), pass.q(), *table, 0, kv));
         RUNAHEAD_RETURN_IF_ERROR(pass.AttendPieces(0, *table, kv));
@@ -148,24 +189,39 @@ class LaneMeter {
     const AttentionShape& shape = model_.attention(0);
     const DType act = ActivationDType(device_, true);
     const int64_t q_cols = shape.heads * shape.head_dim;
-    RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef kv, Zeros(kAttended * model_.kv_row_bytes()));
-    RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef q_memory, Zeros(q_cols * static_cast<int64_t>(DTypeSize(act))));
-    const KvLayout layout = KvLayout::OnePage(1, kAttended);
-    RUNAHEAD_ASSIGN_OR_RETURN(
-        const double seconds, Time([&]() -> absl::Status {
-          RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const KvTable> table, device_.MakeKvTable(*stream_, layout));
-          RUNAHEAD_ASSIGN_OR_RETURN(const Tensor partials,
-                                    own_.Get(0, DType::kF32, table->pieces(), shape.heads * (shape.head_dim + 1)));
-          return device_.AttendPieces(*stream_, MakeTensor(q_memory, act, 1, q_cols), shape, *table, kv, partials);
-        }));
-    return seconds / static_cast<double>(kAttended);
+    const int64_t sequences = Fitting(kAttendedSequences, kAttended * model_.kv_row_bytes());
+    RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef kv, Zeros(sequences * kAttended * model_.kv_row_bytes()));
+    RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef q_memory,
+                              Zeros(sequences * q_cols * static_cast<int64_t>(DTypeSize(act))));
+    KvLayout layout{.page_tokens = kAttended, .pages = {}, .sequences = {}};
+    for (int64_t i = 0; i < sequences; ++i) {
+      layout.pages.push_back(static_cast<int32_t>(i));
+      layout.sequences.push_back({.queries = 1, .length = kAttended, .first_page = i, .end = kAttended});
+    }
+    RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const KvTable> table, device_.MakeKvTable(*stream_, layout));
+    RUNAHEAD_ASSIGN_OR_RETURN(const Tensor partials,
+                              own_.Get(0, DType::kF32, table->pieces(), shape.heads * (shape.head_dim + 1)));
+    RUNAHEAD_ASSIGN_OR_RETURN(const double seconds, Time([&] {
+                                return device_.AttendPieces(*stream_, MakeTensor(q_memory, act, sequences, q_cols),
+                                                            shape, *table, kv, partials);
+                              }));
+    return seconds / static_cast<double>(sequences * kAttended);
   }
 
   // Of one position.
   absl::StatusOr<double> RecomputeSeconds() {
-    const int64_t rows = std::min(kChunkPageTokens, model_.config().context_length);  // a block of ChunkPass
+    const int64_t context = model_.config().context_length, block = std::min(kRecomputeBlock, context);
+    const int64_t kept_row = options_.kv_quant.has_value() ? options_.stored_row_bytes : 0;
+    const int64_t count = Fitting(std::max<int64_t>(1, std::min(device_.gemm_rows(), context) / block),
+                                  block * (options_.x_row_bytes + model_.kv_row_bytes() + kept_row));
+    const int64_t rows = count * block;
+    const std::vector<int32_t> blocks(static_cast<size_t>(count), static_cast<int32_t>(block));
     RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef x, Zeros(rows * options_.x_row_bytes));
     RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef kv, Zeros(rows * model_.kv_row_bytes()));
+    BufferRef kept;  // KV as the store has it, where that is quantised
+    if (kept_row > 0) {
+      RUNAHEAD_ASSIGN_OR_RETURN(kept, Zeros(rows * kept_row));
+    }
     const XRows stored{x, options_.x_form, model_.config().hidden};
     const bool quantised = IsQuantised(stored.form);
     RUNAHEAD_ASSIGN_OR_RETURN(const Tensor read, quantised ? own_.Get(0, device_.compute_dtype(), rows, stored.hidden)
@@ -177,7 +233,17 @@ class LaneMeter {
           if (quantised) {
             RUNAHEAD_RETURN_IF_ERROR(device_.DequantizeKv(*stream_, x, QuantOf(stored.form), read));
           }
-          return model_.Recompute({*stream_, shared_, *table, 0, rows, false, matrices_}, 0, read, kv);
+          RUNAHEAD_RETURN_IF_ERROR(model_.Recompute({.stream = *stream_,
+                                                     .scratch = shared_,
+                                                     .table = *table,
+                                                     .count = rows,
+                                                     .matrices = matrices_,
+                                                     .blocks = blocks},
+                                                    0, read, kv));
+          if (!options_.kv_quant.has_value()) return absl::OkStatus();
+          const Tensor made = MakeTensor(kv, model_.kv_dtype(), rows, 2 * model_.config().kv_dim());
+          RUNAHEAD_RETURN_IF_ERROR(device_.QuantizeKv(*stream_, made, *options_.kv_quant, kept));
+          return device_.DequantizeKv(*stream_, kept, *options_.kv_quant, made);
         }));
     return seconds / static_cast<double>(rows);
   }
@@ -186,6 +252,8 @@ class LaneMeter {
   Device& device_;
   const LaneProfileOptions options_;
   const std::unique_ptr<Stream> stream_;
+  // What enqueueing a launch and waiting for it take beside the launch, at most.
+  double most_beside_s_ = kMostBeside;
   ForwardScratch own_, shared_;
   std::unique_ptr<WeightStream> weights_;  // null: the model's weights are resident
   LayerMatrices matrices_;                 // of layer 0, where they are streamed

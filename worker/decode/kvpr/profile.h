@@ -2,10 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "kernels/base/device.h"
+#include "kernels/base/monotonic.h"
 #include "kernels/base/row_form.h"
 #include "scheduler/recompute/lane_costs.h"
 #include "worker/model/model.h"
@@ -29,10 +33,13 @@ struct LaneProfileOptions {
   int64_t stored_row_bytes = 0;  // of KV, as the host stores it
   int64_t x_row_bytes = 0;       // 0: X is not stored, and recomputation not measured: it costs nothing
   RowForm x_form = RowForm::kF32;
+  std::optional<KvQuant> kv_quant = {};  // of a store that quantises KV: recomputed rows pass it, too
+  std::function<absl::Time()> now = MonotonicNow;
 };
 
 // Blocks, for some hundred milliseconds where the link is not very slow; nothing else runs on the device meanwhile.
-// RESOURCE_EXHAUSTED where the device has no memory for it.
+// What it takes to enqueue work and to learn that it is done is in no rate: each is the difference between some
+// launches and twice as many. RESOURCE_EXHAUSTED where the device has no memory for it.
 absl::StatusOr<LaneProfile> MeasureLanes(const Model& model, Device& device, const LaneProfileOptions& options);
 
 // The same of the link alone, with small blocks and fewer runs: some milliseconds, and a megabyte of device memory.

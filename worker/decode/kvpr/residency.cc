@@ -41,12 +41,12 @@ absl::Status Residency::Plan(absl::Span<const ResidentKey> sequences, const Lane
         {.length = length, .x_stored = key.x_stored, .l_min = key.kv_from, .piece_tokens = PieceTokens(length)});
   }
   RUNAHEAD_ASSIGN_OR_RETURN(const TierPlan plan, PlanTiers(SplitObjective::kStep, costs, budget_, shapes));
-  const std::vector<LaneShape> tiered = WithTiers(shapes, plan.window_tokens, plan.x_tokens);
+  const std::vector<LaneShape> tiered = WithTiers(shapes, plan.window_tokens, plan.x_tokens, budget_.block_tokens);
   planned_.clear();
   for (size_t i = 0; i < sequences.size(); ++i) {
     Held& held = held_[sequences[i].sequence];
     held.kv_target = tiered[i].WindowBegin();
-    held.x_target = tiered[i].x_resident / kKvBlockTokens * kKvBlockTokens;
+    held.x_target = tiered[i].x_resident;
     held.planned_length = tiered[i].length;
     planned_.push_back(sequences[i].sequence);
   }
@@ -75,7 +75,7 @@ absl::StatusOr<std::vector<ResidentPart>> Residency::Prepare(absl::Span<const Re
     Held& held = held_.at(key.sequence);
     FitWindow(key, held);
     FitX(key, held);
-    parts[i] = {.resident_from = held.valid_to >= key.length - 1 ? held.valid_from : key.length,
+    parts[i] = {.resident_from = held.valid_to >= key.first_new() ? held.valid_from : key.length,
                 .x_resident = std::min(held.x_valid, key.x_stored),
                 .l_min = key.kv_from,
                 .first_kv = held.first_kv,
@@ -92,7 +92,7 @@ absl::StatusOr<std::vector<ResidentPart>> Residency::Prepare(absl::Span<const Re
 void Residency::FitWindow(const ResidentKey& key, Held& held) {
   const int64_t end = KvBlocksFor(key.length), target = held.kv_target / kKvBlockTokens;
   const auto held_end = [&] { return held.first_kv + static_cast<int64_t>(held.kv_blocks.size()); };
-  const bool continues = held.valid_to >= key.length - 1 && held_end() >= KvBlocksFor(held.valid_to);
+  const bool continues = held.valid_to >= key.first_new() && held_end() >= KvBlocksFor(held.valid_to);
   if (!held.kv_blocks.empty() && !continues) DropKvBefore(held_end(), held);
   if (held.kv_blocks.empty()) {
     held.first_kv = end;

@@ -16,14 +16,16 @@ namespace runahead {
 // A sequence of a step. The key is the same in all its steps, and is not used again before Leave.
 struct ResidentKey {
   const void* sequence = nullptr;
-  int64_t length = 0;    // positions, the step's own included
+  int64_t length = 0;    // positions, those of the step's rows included
+  int64_t rows = 1;      // of the step
   int64_t x_stored = 0;  // X is stored for [0, x_stored)
   int64_t kv_from = 0;   // KV is stored from here on, what lies before is recomputed: at most x_stored
+  int64_t first_new() const { return length - rows; }
 };
 
 // What a step finds resident of one sequence, and what is to come to stay while it passes through staging.
 struct ResidentPart {
-  int64_t resident_from = 0;  // KV of [resident_from, length - 1); `length` or more: none
+  int64_t resident_from = 0;  // KV from here up to the step's rows; `length` or more: none
   int64_t x_resident = 0;     // X of [0, x_resident)
   int64_t l_min = 0;          // recompute up to here: no KV is stored there, or X has to pass that is to stay
   // Blocks of ResidentMemory: of tokens kKvBlockTokens * (first_kv + i), and of X kKvBlockTokens * i.

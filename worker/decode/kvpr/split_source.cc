@@ -11,12 +11,6 @@ constexpr double kNeverSeconds = 1e6;
 
 }  // namespace
 
-void ControlledSplit::Restart(const LaneCosts& profile) {
-  absl::StatusOr<SplitController> anew = SplitController::Create(SplitObjective::kStep, profile);
-  if (!anew.ok()) return;  // what was measured is impossible: the old costs are better
-  controller_.emplace(*std::move(anew));
-}
-
 LaneCosts FixedSplit::tier_costs() const {
   LaneCosts costs = costs_;
   costs.recompute_s = kNeverSeconds;

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "kernels/base/monotonic.h"
 #include "scheduler/recompute/split_controller.h"
 
 namespace runahead {
@@ -23,6 +24,9 @@ class SplitSource {
   virtual void Restart(const LaneCosts& profile) = 0;
   // The costs as it knows them.
   virtual LaneCosts costs() const = 0;
+  // Why the last plan was not the solver's split, and since when (MonotonicNow). kNone where it is, or none is wanted.
+  virtual SplitRest rest() const { return SplitRest::kNone; }
+  virtual absl::Time rest_since() const { return absl::InfinitePast(); }
   // Those by which is decided what stays resident.
   virtual LaneCosts tier_costs() const { return costs(); }
 };
@@ -31,13 +35,17 @@ class SplitSource {
 class ControlledSplit final : public SplitSource {
  public:
   explicit ControlledSplit(SplitController controller) : controller_(std::move(controller)) {}
-  absl::StatusOr<LanePlan> Plan(absl::Span<const LaneShape> shapes) override { return controller_->Plan(shapes); }
-  void Observe(const LanePlan& plan, const LaneMeasurement& measured) override { controller_->Observe(plan, measured); }
-  void Restart(const LaneCosts& profile) override;
-  LaneCosts costs() const override { return controller_->costs(); }
+  absl::StatusOr<LanePlan> Plan(absl::Span<const LaneShape> shapes) override {
+    return controller_.Plan(shapes, MonotonicNow());
+  }
+  void Observe(const LanePlan& plan, const LaneMeasurement& measured) override { controller_.Observe(plan, measured); }
+  void Restart(const LaneCosts& profile) override { controller_.Restart(profile); }
+  LaneCosts costs() const override { return controller_.costs(); }
+  SplitRest rest() const override { return controller_.rest(); }
+  absl::Time rest_since() const override { return controller_.rest_since(); }
 
  private:
-  std::optional<SplitController> controller_;  // never none
+  SplitController controller_;
 };
 
 // The same in all sequences: for experiments, and 0 for decode without recomputation.

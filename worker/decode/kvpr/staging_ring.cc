@@ -70,35 +70,47 @@ absl::StatusOr<StagingRing::Loaded> StagingRing::Load(int64_t layer, int64_t win
   device_.WaitFor(*stream_, slot.free);
   device_.WaitFor(*stream_, after);
   const LaneSpan span(device_, *stream_, times, StepLane::kLink, layer);
+  std::vector<CopyPart> x, kv;
   for (const ChunkPart& part : chunk.parts) {
     const StoredSequence& sequence = sequences[part.sequence];
-    const int64_t from = std::max({part.begin, sequence.x_resident, FirstSeen(window, sequence.stored)});
-    if (from >= part.recompute_end) continue;
-    RUNAHEAD_RETURN_IF_ERROR(CopyRows(*store_.x_arena(), sequence, layer, from, part.recompute_end, slot.x,
-                                      part.Row(from), options_.x_row_bytes));
+    const int64_t seen = FirstSeen(window, sequence.stored), end = std::min(part.end, sequence.stored);
+    if (const int64_t from = std::max({part.begin, sequence.x_resident, seen}); from < part.recompute_end) {
+      AddRows(*store_.x_arena(), sequence, layer, from, part.recompute_end, slot.x, part.Row(from), x);
+    }
+    if (const int64_t from = std::max(part.tiles_end(), seen); from < end) {
+      AddRows(store_.arena(), sequence, layer, from, end, slot.stored, part.Row(from), kv);
+    }
   }
+  RUNAHEAD_RETURN_IF_ERROR(device_.CopyAll(*stream_, std::move(x)));
   loaded.x_there = device_.Record(*stream_);
-  for (const ChunkPart& part : chunk.parts) {
-    const StoredSequence& sequence = sequences[part.sequence];
-    const int64_t from = std::max(part.recompute_end, FirstSeen(window, sequence.stored));
-    const int64_t end = std::min(part.end, sequence.stored);
-    if (from >= end) continue;
-    RUNAHEAD_RETURN_IF_ERROR(
-        CopyRows(store_.arena(), sequence, layer, from, end, slot.stored, part.Row(from), options_.stored_row_bytes));
-  }
+  RUNAHEAD_RETURN_IF_ERROR(device_.CopyAll(*stream_, std::move(kv)));
   loaded.kv_there = device_.Record(*stream_);
   return loaded;
 }
 
-// Positions [begin, end) to rows first_row .. of `to`.
-absl::Status StagingRing::CopyRows(const KvArena& arena, const StoredSequence& sequence, int64_t layer, int64_t begin,
-                                   int64_t end, const BufferRef& to, int64_t first_row, int64_t row_bytes) {
-  auto at = static_cast<size_t>(first_row * row_bytes);
-  for (const KvSpan& span : arena.Spans(sequence.blocks, layer, begin, end)) {
-    RUNAHEAD_RETURN_IF_ERROR(CopyPieces(device_, *stream_, span.rows, to.Slice(at, span.rows.size), kKvPieceBytes));
+absl::Status StagingRing::LoadBehindProduct(Stream& stream, int64_t layer, int64_t window, const StepChunk& chunk,
+                                            absl::Span<const StoredSequence> sequences, const Loaded& loaded) {
+  std::vector<CopyPart> kv;
+  for (const ChunkPart& part : chunk.parts) {
+    const StoredSequence& sequence = sequences[part.sequence];
+    const int64_t from = std::max(part.recompute_end, FirstSeen(window, sequence.stored));
+    const int64_t end = std::min({part.tiles_end(), part.end, sequence.stored});
+    if (from >= end) continue;
+    AddRows(store_.arena(), sequence, layer, from, end, slots_[loaded.slot].stored, part.Row(from), kv);
+  }
+  return device_.CopyAll(stream, std::move(kv));
+}
+
+// Copies of positions [begin, end) to rows first_row .. of `to`.
+void StagingRing::AddRows(const KvArena& arena, const StoredSequence& sequence, int64_t layer, int64_t begin,
+                          int64_t end, const BufferRef& to, int64_t first_row, std::vector<CopyPart>& parts) {
+  const std::vector<KvSpan> spans = arena.Spans(sequence.blocks, layer, begin, end);
+  const size_t row_bytes = spans.front().rows.size / static_cast<size_t>(spans.front().tokens);
+  size_t at = static_cast<size_t>(first_row) * row_bytes;
+  for (const KvSpan& span : spans) {
+    AddPieces(span.rows, to.Slice(at, span.rows.size), kKvPieceBytes, parts);
     at += span.rows.size;
   }
-  return absl::OkStatus();
 }
 
 void StagingRing::Settle() {

@@ -64,6 +64,10 @@ class StagingRing {
   absl::StatusOr<Loaded> Load(int64_t layer, int64_t window, const StepChunk& chunk,
                               absl::Span<const StoredSequence> sequences, const Event& after,
                               const std::shared_ptr<StepTimes>& times);
+  // Enqueues, on the stream of the product that writes the chunk's whole tiles, copies of what KV there is in the tiles
+  // in which recomputation ends. Nothing where it ends with tiles, or with the sequence.
+  absl::Status LoadBehindProduct(Stream& stream, int64_t layer, int64_t window, const StepChunk& chunk,
+                                 absl::Span<const StoredSequence> sequences, const Loaded& loaded);
   // From `free` on the slot may be filled again.
   void Release(const Loaded& loaded, const Event& free) { slots_[loaded.slot].free = free; }
 
@@ -87,8 +91,8 @@ class StagingRing {
   };
 
   StagingRing(Device& device, const KvStore& store, const Options& options);
-  absl::Status CopyRows(const KvArena& arena, const StoredSequence& sequence, int64_t layer, int64_t begin, int64_t end,
-                        const BufferRef& to, int64_t first_row, int64_t row_bytes);
+  static void AddRows(const KvArena& arena, const StoredSequence& sequence, int64_t layer, int64_t begin, int64_t end,
+                      const BufferRef& to, int64_t first_row, std::vector<CopyPart>& parts);
 
   Device& device_;
   const KvStore& store_;

@@ -29,17 +29,31 @@ class ChunkFiller {
         continue;
       }
       StepChunk& chunk = chunks_.back();
-      const int64_t recomputed = std::clamp(recompute_end, begin, until);
-      chunk.parts.push_back({sequence, begin, recomputed, until, chunk.pages});
+      chunk.parts.push_back({sequence, begin, std::clamp(recompute_end, begin, until), until});
       chunk.pages += PagesFor(until - begin);
-      chunk.x_rows += recomputed - begin;
+      chunk.x_pages += chunk.parts.back().x_pages();
       begin = until;
     }
   }
 
-  std::vector<StepChunk> Take() { return std::move(chunks_); }
+  std::vector<StepChunk> Take() {
+    for (StepChunk& chunk : chunks_) Place(chunk);
+    return std::move(chunks_);
+  }
 
  private:
+  // Begins and ends of parts are whole tiles, but for the last end: so a part takes as many pages in two places as in
+  // one.
+  static void Place(StepChunk& chunk) {
+    int64_t recomputed = 0, streamed = chunk.x_pages;
+    for (ChunkPart& part : chunk.parts) {
+      part.first_page = recomputed;
+      part.first_streamed_page = streamed;
+      recomputed += part.x_pages();
+      streamed += PagesFor(part.end - part.begin) - part.x_pages();
+    }
+  }
+
   const int64_t chunk_pages_;
   std::vector<StepChunk> chunks_;
 };
@@ -66,43 +80,55 @@ std::vector<StepChunk> CutIntoChunks(absl::Span<const LaneShape> shapes, absl::S
   return chunks;
 }
 
-KvLayout ChunkLayout(const StepChunk& chunk, absl::Span<const int64_t> lengths) {
-  KvLayout layout{.page_tokens = kChunkPageTokens, .pages = {}, .sequences = {}};
-  for (int64_t page = 0; page < chunk.pages; ++page) layout.pages.push_back(static_cast<int32_t>(page));
-  for (const int64_t length : lengths) layout.sequences.push_back({.queries = 1, .length = length});
+KvLayout ChunkLayout(const StepChunk& chunk, absl::Span<const StepSequence> sequences) {
+  KvLayout layout{.page_tokens = kChunkPageTokens, .pages = {}, .sequences = {}, .by_pieces = true};
+  for (const StepSequence& of : sequences) layout.sequences.push_back({.queries = of.rows, .length = of.length});
   for (const ChunkPart& part : chunk.parts) {
     KvSequence& sequence = layout.sequences[part.sequence];
-    sequence.first_page = part.first_page;
+    sequence.first_page = static_cast<int64_t>(layout.pages.size());
     sequence.begin = part.begin;
     sequence.end = part.end;
+    for (int64_t at = part.begin; at < part.end; at += kChunkPageTokens) {
+      layout.pages.push_back(static_cast<int32_t>(part.Row(at) / kChunkPageTokens));
+    }
   }
   return layout;
 }
 
 KvLayout RecomputeLayout(const StepChunk& chunk) {
   KvLayout layout{.page_tokens = kChunkPageTokens, .pages = {}, .sequences = {}};
-  for (int64_t page = 0; page < chunk.pages; ++page) layout.pages.push_back(static_cast<int32_t>(page));
+  for (int64_t page = 0; page < chunk.x_pages; ++page) layout.pages.push_back(static_cast<int32_t>(page));
   for (const ChunkPart& part : chunk.parts) {
-    const int64_t rows = part.recompute_end - part.begin;
-    if (rows == 0) continue;
-    layout.sequences.push_back({.queries = rows,
-                                .length = part.recompute_end,
+    if (part.x_pages() == 0) continue;
+    layout.sequences.push_back({.queries = part.tiles_end() - part.begin,
+                                .length = part.tiles_end(),
                                 .first_page = part.first_page,
                                 .begin = part.begin,
-                                .end = part.recompute_end});
+                                .end = part.tiles_end()});
   }
   return layout;
 }
 
-std::vector<SequenceRun> OwnRowsIn(const StepChunk& chunk, absl::Span<const int64_t> lengths) {
-  std::vector<SequenceRun> runs;
+void AddRun(int64_t first, int64_t count, std::vector<RowRun>& runs) {
+  if (count <= 0) return;
+  if (!runs.empty() && runs.back().first + runs.back().count == first) {
+    runs.back().count += count;
+  } else {
+    runs.push_back({first, count});
+  }
+}
+
+std::vector<RowRun> OwnRowsIn(const StepChunk& chunk, absl::Span<const StepSequence> sequences) {
+  std::vector<int64_t> first_rows;
+  int64_t rows = 0;
+  for (const StepSequence& of : sequences) {
+    first_rows.push_back(rows);
+    rows += of.rows;
+  }
+  std::vector<RowRun> runs;
   for (const ChunkPart& part : chunk.parts) {
-    if (part.end < lengths[part.sequence]) continue;
-    if (!runs.empty() && runs.back().first + runs.back().count == part.sequence) {
-      ++runs.back().count;
-    } else {
-      runs.push_back({part.sequence, 1});
-    }
+    const int64_t first_new = sequences[part.sequence].first_new(), begin = std::max(part.begin, first_new);
+    AddRun(first_rows[part.sequence] + begin - first_new, part.end - begin, runs);
   }
   return runs;
 }

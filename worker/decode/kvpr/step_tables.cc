@@ -1,5 +1,7 @@
 #include "worker/decode/kvpr/step_tables.h"
 
+#include <algorithm>
+
 #include "worker/kv/block_pool.h"
 
 namespace runahead {
@@ -14,10 +16,10 @@ KvLayout FreshLayout(int64_t rows) {
 }
 
 KvLayout WindowLayout(const ResidentMemory& memory, const PlannedStep& step) {
-  KvLayout layout{.page_tokens = kKvBlockTokens, .pages = {}, .sequences = {}};
-  for (size_t i = 0; i < step.lengths.size(); ++i) {
-    const int64_t length = step.lengths[i], begin = step.plan.cuts[i].host_end;
-    KvSequence sequence{.queries = 1, .length = length};
+  KvLayout layout{.page_tokens = kKvBlockTokens, .pages = {}, .sequences = {}, .by_pieces = true};
+  for (size_t i = 0; i < step.sequences.size(); ++i) {
+    const int64_t length = step.sequences[i].length, begin = step.plan.cuts[i].host_end;
+    KvSequence sequence{.queries = step.sequences[i].rows, .length = length};
     if (begin < length) {
       sequence.first_page = static_cast<int64_t>(layout.pages.size());
       sequence.begin = begin;
@@ -32,16 +34,13 @@ KvLayout WindowLayout(const ResidentMemory& memory, const PlannedStep& step) {
   return layout;
 }
 
-std::vector<SequenceRun> OwnRowsInWindow(const KvLayout& window) {
-  std::vector<SequenceRun> runs;
-  for (size_t i = 0; i < window.sequences.size(); ++i) {
-    if (window.sequences[i].end == 0) continue;
-    const auto at = static_cast<int64_t>(i);
-    if (!runs.empty() && runs.back().first + runs.back().count == at) {
-      ++runs.back().count;
-    } else {
-      runs.push_back({at, 1});
-    }
+std::vector<RowRun> OwnRowsInWindow(const KvLayout& window) {
+  std::vector<RowRun> runs;
+  int64_t first = 0;
+  for (const KvSequence& of : window.sequences) {
+    const int64_t first_new = of.length - of.queries, begin = std::max(of.begin, first_new);
+    AddRun(first + begin - first_new, of.end - begin, runs);
+    first += of.queries;
   }
   return runs;
 }

@@ -10,11 +10,11 @@
 
 namespace runahead {
 
-// `rows` new rows, one after the other, each of a sequence of its own.
+// `rows` new rows, one after the other, as if each were of a sequence of its own: nothing attends over the layout.
 KvLayout FreshLayout(int64_t rows);
 // What of the step's sequences is attended where it is resident.
 KvLayout WindowLayout(const ResidentMemory& memory, const PlannedStep& step);
-// The sequences whose newest row is in their window.
-std::vector<SequenceRun> OwnRowsInWindow(const KvLayout& window);
+// The new rows that are in their sequences' windows.
+std::vector<RowRun> OwnRowsInWindow(const KvLayout& window);
 
 }  // namespace runahead

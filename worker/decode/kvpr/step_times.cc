@@ -1,10 +1,10 @@
 #include "worker/decode/kvpr/step_times.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "kernels/base/monotonic.h"
 
 namespace runahead {
 namespace {
@@ -46,20 +46,40 @@ void StepTimes::Add(const Span& span) {
   spans_.push_back(span);
 }
 
+void StepTimes::Add(StepLane lane, int64_t layer, std::shared_ptr<const TimeMark> begin,
+                    std::shared_ptr<const TimeMark> end) {
+  MutexLock lock(mu_);
+  marked_.push_back({lane, layer, std::move(begin), std::move(end)});
+}
+
+const std::vector<StepTimes::Span>& StepTimes::Over() const {
+  std::vector<Marked> left;
+  for (Marked& marked : marked_) {
+    const std::optional<absl::Time> end = marked.end->time();
+    if (end.has_value()) {
+      spans_.push_back({marked.lane, marked.layer, *marked.begin->time(), *end});
+    } else {
+      left.push_back(std::move(marked));
+    }
+  }
+  marked_ = std::move(left);
+  return spans_;
+}
+
 std::vector<StepTimes::Span> StepTimes::spans() const {
   MutexLock lock(mu_);
-  return spans_;
+  return Over();
 }
 
 void StepTimes::CopyTo(SpanRecorder& recorder) const {
   MutexLock lock(mu_);
-  for (const Span& span : spans_) recorder.AddDetail(SpanName(span.lane), span.layer, span.begin, span.end);
+  for (const Span& span : Over()) recorder.AddDetail(SpanName(span.lane), span.layer, span.begin, span.end);
 }
 
 double StepTimes::Busy(StepLane lane) const {
   MutexLock lock(mu_);
   double seconds = 0;
-  for (const Span& span : spans_) {
+  for (const Span& span : Over()) {
     if (span.lane == lane) seconds += absl::ToDoubleSeconds(span.end - span.begin);
   }
   return seconds;
@@ -71,10 +91,10 @@ double StepTimes::SignalSeconds() const {
   };
   MutexLock lock(mu_);
   absl::flat_hash_map<int64_t, Way> ways;  // by layer
-  for (const Span& span : spans_) {
+  for (const Span& span : Over()) {
     if (span.lane == StepLane::kHost) ways[span.layer] = {absl::InfinitePast(), span.begin, span.end, span.end};
   }
-  for (const Span& span : spans_) {
+  for (const Span& span : Over()) {
     const auto found = ways.find(span.layer);
     if (found == ways.end()) continue;
     Way& way = found->second;
@@ -92,7 +112,7 @@ double StepTimes::SignalSeconds() const {
 double StepTimes::DeviceSeconds() const {
   MutexLock lock(mu_);
   absl::Time begin = absl::InfiniteFuture(), end = absl::InfinitePast();
-  for (const Span& span : spans_) {
+  for (const Span& span : Over()) {
     if (span.lane == StepLane::kProject) begin = std::min(begin, span.begin);
     if (OnDevice(span.lane)) end = std::max(end, span.end);
   }
@@ -101,7 +121,7 @@ double StepTimes::DeviceSeconds() const {
 
 std::vector<StepTimes::Span> StepTimes::LinkSpans() const {
   std::vector<Span> sorted, merged;
-  for (const Span& span : spans_) {
+  for (const Span& span : Over()) {
     if (span.lane == StepLane::kLink || span.lane == StepLane::kWeights) sorted.push_back(span);
   }
   std::sort(sorted.begin(), sorted.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
@@ -128,7 +148,7 @@ double StepTimes::OverlapRatio() const {
   std::vector<Span> device;
   const std::vector<Span> link = LinkSpans();
   absl::Duration device_busy, link_busy, both;
-  for (const Span& span : spans_) {
+  for (const Span& span : Over()) {
     if (OnDevice(span.lane)) device.push_back(span), device_busy += span.end - span.begin;
   }
   for (const Span& span : link) link_busy += span.end - span.begin;
@@ -142,20 +162,12 @@ double StepTimes::OverlapRatio() const {
 }
 
 LaneSpan::LaneSpan(Device& device, Stream& stream, std::shared_ptr<StepTimes> times, StepLane lane, int64_t layer)
-    : device_(device),
-      stream_(stream),
-      times_(std::move(times)),
-      span_(times_ == nullptr ? nullptr : std::make_shared<StepTimes::Span>(StepTimes::Span{lane, layer, {}, {}})) {
-  if (span_ == nullptr) return;
-  device_.Call(stream_, [span = span_] { span->begin = MonotonicNow(); });
+    : device_(device), stream_(stream), times_(std::move(times)), lane_(lane), layer_(layer) {
+  if (times_ != nullptr) begin_ = device_.MarkTime(stream_);
 }
 
 LaneSpan::~LaneSpan() {
-  if (span_ == nullptr) return;
-  device_.Call(stream_, [times = times_, span = span_] {
-    span->end = MonotonicNow();
-    times->Add(*span);
-  });
+  if (times_ != nullptr) times_->Add(lane_, layer_, std::move(begin_), device_.MarkTime(stream_));
 }
 
 }  // namespace runahead

@@ -17,7 +17,7 @@ namespace runahead {
 // kLink's.
 enum class StepLane { kProject, kRecompute, kAttend, kWindow, kLink, kStore, kSignal, kHost, kWeights };
 
-// Of one step. Thread-safe: streams add to it while it runs.
+// Of one step. Thread-safe.
 class StepTimes {
  public:
   struct Span {
@@ -26,7 +26,10 @@ class StepTimes {
     absl::Time begin, end;
   };
   void Add(const Span& span) RUNAHEAD_EXCLUDES(mu_);
-  // All of them, once the step's work is done; in the order in which they ended.
+  // One that is over when the device has passed `end`; until then all else here leaves it out.
+  void Add(StepLane lane, int64_t layer, std::shared_ptr<const TimeMark> begin, std::shared_ptr<const TimeMark> end)
+      RUNAHEAD_EXCLUDES(mu_);
+  // All of them, once the step's work is done; those of a stream in their order.
   std::vector<Span> spans() const RUNAHEAD_EXCLUDES(mu_);
   // Adds all of them to what is recorded of a request, named as docs/traces.md says.
   void CopyTo(SpanRecorder& recorder) const RUNAHEAD_EXCLUDES(mu_);
@@ -47,15 +50,23 @@ class StepTimes {
   double OverlapRatio() const RUNAHEAD_EXCLUDES(mu_);
 
  private:
+  struct Marked {
+    StepLane lane;
+    int64_t layer;
+    std::shared_ptr<const TimeMark> begin, end;
+  };
+  // Those that are over.
+  const std::vector<Span>& Over() const RUNAHEAD_REQUIRES(mu_);
   // When the link was busy, as sorted spans that do not touch.
   std::vector<Span> LinkSpans() const RUNAHEAD_REQUIRES(mu_);
 
   mutable Mutex mu_;
-  std::vector<Span> spans_ RUNAHEAD_GUARDED_BY(mu_);
+  mutable std::vector<Span> spans_ RUNAHEAD_GUARDED_BY(mu_);
+  mutable std::vector<Marked> marked_ RUNAHEAD_GUARDED_BY(mu_);  // that were not over when somebody asked last
 };
 
-// What is enqueued on `stream` while it lives is one span: it begins when the ops before have run. Nothing where
-// `times` is null.
+// What is enqueued on `stream` while it lives is one span: it begins when the ops before have run. It is timed where
+// the stream runs (Device::MarkTime): the stream waits for nothing. Nothing where `times` is null.
 class LaneSpan {
  public:
   LaneSpan(Device& device, Stream& stream, std::shared_ptr<StepTimes> times, StepLane lane, int64_t layer);
@@ -67,7 +78,9 @@ class LaneSpan {
   Device& device_;
   Stream& stream_;
   const std::shared_ptr<StepTimes> times_;
-  const std::shared_ptr<StepTimes::Span> span_;
+  const StepLane lane_;
+  const int64_t layer_;
+  std::shared_ptr<const TimeMark> begin_;
 };
 
 }  // namespace runahead

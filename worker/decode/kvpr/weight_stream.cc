@@ -91,7 +91,9 @@ absl::Status WeightStream::Fill(Slot& slot, LayerMatrices matrices) {
 
 absl::Status WeightStream::Bring(const ConstBufferRef& home, size_t begin, size_t end, const BufferRef& there) {
   const size_t bytes = end - begin;
-  return CopyPieces(device_, *stream_, home.Slice(begin, bytes), there.Slice(begin, bytes), kWeightPieceBytes);
+  std::vector<CopyPart> parts;
+  AddPieces(home.Slice(begin, bytes), there.Slice(begin, bytes), kWeightPieceBytes, parts);
+  return device_.CopyAll(*stream_, std::move(parts));
 }
 
 WeightStream::Slot* WeightStream::Find(int64_t layer) {

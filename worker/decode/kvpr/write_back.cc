@@ -1,6 +1,5 @@
 #include "worker/decode/kvpr/write_back.h"
 
-#include <cstring>
 #include <utility>
 
 #include "kernels/base/status_macros.h"
@@ -12,9 +11,10 @@ namespace {
 // Layers that may be on their way: a layer's rows are few and small, so two would do on most links.
 constexpr int64_t kLayersUnderWay = 4;
 
-// Where a position's row is in one layer of an arena.
-std::byte* RowIn(const KvArena& arena, const OwnRow& row, int64_t layer) {
-  return arena.Spans(row.blocks, layer, row.position, row.position + 1).front().rows.data();
+// Rows of any bytes, as a tensor of elements of four.
+Tensor FourByteRows(const BufferRef& rows, int64_t row_bytes) {
+  RUNAHEAD_CHECK(row_bytes % 4 == 0);
+  return MakeTensor(rows, DType::kF32, static_cast<int64_t>(rows.size) / row_bytes, row_bytes / 4);
 }
 
 }  // namespace
@@ -26,18 +26,16 @@ int64_t WriteBack::DeviceBytes(const Options& options) {
 absl::StatusOr<std::unique_ptr<WriteBack>> WriteBack::Create(Device& device, const KvStore& store,
                                                              const Options& options) {
   std::unique_ptr<WriteBack> made(new WriteBack(device, store, options));
-  const auto allocate = [&](int64_t row_bytes, MemoryKind kind) -> absl::StatusOr<BufferRef> {
+  const auto allocate = [&](int64_t row_bytes) -> absl::StatusOr<BufferRef> {
     if (row_bytes == 0) return BufferRef{};
     RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory,
-                              device.Allocate(static_cast<size_t>(options.rows * row_bytes), kind));
+                              device.Allocate(static_cast<size_t>(options.rows * row_bytes), MemoryKind::kDevice));
     return BufferRef::Whole(std::move(memory));
   };
   for (int64_t i = 0; i < kLayersUnderWay; ++i) {
     Lane lane;
-    RUNAHEAD_ASSIGN_OR_RETURN(lane.kv, allocate(options.stored_row_bytes, MemoryKind::kDevice));
-    RUNAHEAD_ASSIGN_OR_RETURN(lane.x, allocate(options.x_row_bytes, MemoryKind::kDevice));
-    RUNAHEAD_ASSIGN_OR_RETURN(lane.host_kv, allocate(options.stored_row_bytes, MemoryKind::kHost));
-    RUNAHEAD_ASSIGN_OR_RETURN(lane.host_x, allocate(options.x_row_bytes, MemoryKind::kHost));
+    RUNAHEAD_ASSIGN_OR_RETURN(lane.kv, allocate(options.stored_row_bytes));
+    RUNAHEAD_ASSIGN_OR_RETURN(lane.x, allocate(options.x_row_bytes));
     made->lanes_.push_back(std::move(lane));
   }
   return made;
@@ -46,38 +44,34 @@ absl::StatusOr<std::unique_ptr<WriteBack>> WriteBack::Create(Device& device, con
 WriteBack::WriteBack(Device& device, const KvStore& store, const Options& options)
     : device_(device), store_(store), options_(options), stream_(device.NewStream("kvpr store")) {}
 
-// One copy of all rows, and the host spreads them over their blocks: a copy a row would cost its latency each.
+// The device stores the rows itself, each where it belongs: copies would cost their latency each, and behind one copy
+// of all the host would have to spread them.
 absl::StatusOr<Event> WriteBack::Send(int64_t layer, const std::vector<OwnRow>& rows, const Event& filled,
                                       const std::shared_ptr<StepTimes>& times) {
   Lane& lane = Of(layer);
-  std::vector<std::byte*> kv_rows, x_rows;  // of x_rows null: this one has no X
-  bool any_x = false;
+  std::vector<RowMove> kv_rows, x_rows;
   for (const OwnRow& row : rows) {
-    kv_rows.push_back(RowIn(store_.arena(), row, layer));
-    x_rows.push_back(row.with_x ? RowIn(*store_.x_arena(), row, layer) : nullptr);
-    any_x = any_x || row.with_x;
+    const RowMove move{static_cast<int32_t>(kv_rows.size()),
+                       static_cast<int32_t>(KvArena::RowOf(row.blocks, row.position))};
+    kv_rows.push_back(move);
+    if (row.with_x) x_rows.push_back(move);
   }
-  const auto sent = [&](int64_t row_bytes) { return rows.size() * static_cast<size_t>(row_bytes); };
-  const auto copy = [&](const BufferRef& from, const BufferRef& to, size_t bytes) {
-    return CopyPieces(device_, *stream_, from.Slice(0, bytes), to.Slice(0, bytes), kKvPieceBytes);
-  };
-  const size_t kv_bytes = sent(options_.stored_row_bytes), x_bytes = any_x ? sent(options_.x_row_bytes) : 0;
   device_.WaitFor(*stream_, filled);
   {
     const LaneSpan span(device_, *stream_, times, StepLane::kStore, layer);
-    RUNAHEAD_RETURN_IF_ERROR(copy(lane.kv, lane.host_kv, kv_bytes));
-    RUNAHEAD_RETURN_IF_ERROR(copy(lane.x, lane.host_x, x_bytes));
-    device_.Call(*stream_, [kv_rows = std::move(kv_rows), x_rows = std::move(x_rows), kv = lane.host_kv,
-                            x = lane.host_x, kv_size = static_cast<size_t>(options_.stored_row_bytes),
-                            x_size = static_cast<size_t>(options_.x_row_bytes)] {
-      for (size_t i = 0; i < kv_rows.size(); ++i) {
-        std::memcpy(kv_rows[i], kv.data() + i * kv_size, kv_size);
-        if (x_rows[i] != nullptr) std::memcpy(x_rows[i], x.data() + i * x_size, x_size);
-      }
-    });
+    RUNAHEAD_RETURN_IF_ERROR(Store(lane.kv, std::move(kv_rows), store_.arena(), layer, options_.stored_row_bytes));
+    if (!x_rows.empty()) {
+      RUNAHEAD_RETURN_IF_ERROR(Store(lane.x, std::move(x_rows), *store_.x_arena(), layer, options_.x_row_bytes));
+    }
   }
   lane.free = device_.Record(*stream_);
   return lane.free;
+}
+
+absl::Status WriteBack::Store(const BufferRef& from, std::vector<RowMove> rows, const KvArena& to, int64_t layer,
+                              int64_t row_bytes) {
+  return device_.ExchangeRows(*stream_, FourByteRows(from, row_bytes), std::move(rows),
+                              FourByteRows(to.Layer(layer), row_bytes));
 }
 
 absl::StatusOr<Event> WriteBack::Save(int64_t layer, absl::Span<const int32_t> blocks, int64_t first,
@@ -87,10 +81,12 @@ absl::StatusOr<Event> WriteBack::Save(int64_t layer, absl::Span<const int32_t> b
   device_.WaitFor(*stream_, filled);
   const LaneSpan span(device_, *stream_, times, StepLane::kStore, layer);
   size_t at = 0;
+  std::vector<CopyPart> parts;
   for (const KvSpan& to : store_.arena().Spans(blocks, layer, first, first + count)) {
-    RUNAHEAD_RETURN_IF_ERROR(CopyPieces(device_, *stream_, rows.Slice(at, to.rows.size), to.rows, kKvPieceBytes));
+    AddPieces(rows.Slice(at, to.rows.size), to.rows, kKvPieceBytes, parts);
     at += to.rows.size;
   }
+  RUNAHEAD_RETURN_IF_ERROR(device_.CopyAll(*stream_, std::move(parts)));
   return device_.Record(*stream_);
 }
 

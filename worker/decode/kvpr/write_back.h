@@ -1,4 +1,4 @@
-// Writes what a step makes, K, V and X of each sequence's newest position, through to the host's stores.
+// Writes what a step makes, K, V and X of its rows, through to the host's stores.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace runahead {
 
-// Where one sequence's newest row goes.
+// Where a row of a step goes.
 struct OwnRow {
   absl::Span<const int32_t> blocks;  // of the stores; valid until the step is done
   int64_t position = 0;
@@ -51,11 +51,12 @@ class WriteBack {
 
  private:
   struct Lane {
-    BufferRef kv, x;            // on the device
-    BufferRef host_kv, host_x;  // where they land
+    BufferRef kv, x;  // on the device
     Event free;
   };
   WriteBack(Device& device, const KvStore& store, const Options& options);
+  absl::Status Store(const BufferRef& from, std::vector<RowMove> rows, const KvArena& to, int64_t layer,
+                     int64_t row_bytes);
   Lane& Of(int64_t layer) { return lanes_[layer % static_cast<int64_t>(lanes_.size())]; }
   const Lane& Of(int64_t layer) const { return lanes_[layer % static_cast<int64_t>(lanes_.size())]; }
 

@@ -1,7 +1,10 @@
 #include "worker/decode/service/decode_service.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "kernels/base/status_macros.h"
+#include "kernels/base/thread_name.h"
 #include "server/base/logging.h"
 #include "server/base/printable.h"
 #include "server/rpc/status.h"
@@ -12,6 +15,9 @@ namespace {
 
 // Sequences end every few seconds on a busy worker; asking more often would only cost round trips.
 constexpr absl::Duration kRetryReserve = absl::Seconds(1);
+
+// worker.proto says it, of remaining_tokens.
+constexpr size_t kMostRemaining = 64;
 
 grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, const absl::Status& status) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
@@ -27,8 +33,12 @@ DecodeSequence SequenceFromProto(const v1::DecodeRequest& request) {
   DecodeSequence sequence;
   sequence.lease = LeaseFromProto(request.lease());
   sequence.request_id = request.request_id();
-  sequence.prompt_ids.assign(request.prompt_ids().begin(), request.prompt_ids().end());
-  sequence.first_token = request.first_token();
+  const auto& ids = request.prompt_ids();
+  const int prompt = request.has_output_from() ? request.output_from() : ids.size();
+  sequence.prompt_ids.assign(ids.begin(), ids.begin() + prompt);
+  sequence.output_ids.assign(ids.begin() + prompt, ids.end());
+  if (!request.has_output_from()) sequence.output_ids = {request.first_token()};
+  if (request.has_moved_tokens()) sequence.moved_tokens = request.moved_tokens();
   sequence.max_tokens = request.max_tokens();
   sequence.sampling = SamplingFromProto(request.sampling());
   sequence.stop_ids.assign(request.stop_ids().begin(), request.stop_ids().end());
@@ -62,36 +72,67 @@ void DecodeService::LeasesChanged() const {
   if (options_.leases_changed) options_.leases_changed();
 }
 
-int32_t DecodeService::XTokens(const v1::ReserveRequest& request) const {
+std::optional<int64_t> DecodeService::KvFrom(const v1::ReserveRequest& request) const {
   const bool comes = !request.has_max_x_tokens() || request.max_x_tokens() >= request.prompt_tokens();
-  return store_.x_arena() != nullptr && comes ? request.prompt_tokens() : 0;
+  if (store_.x_arena() == nullptr || !comes || request.has_handed_tokens() || request.has_arriving_tokens()) {
+    return std::nullopt;
+  }
+  return options_.kv_from ? options_.kv_from(request.prompt_tokens()) : 0;
+}
+
+absl::Status DecodeService::CheckReserve(const v1::ReserveRequest& request) const {
+  if (!reserving_) return absl::UnavailableError("this worker drains before it stops");
+  const int32_t prompt = request.prompt_tokens(), total = request.total_tokens();
+  if (prompt < 1) return InvalidField("prompt_tokens", "must be at least 1");
+  if (total < prompt) return InvalidField("total_tokens", "must be at least prompt_tokens");
+  if (request.max_x_tokens() < 0) return InvalidField("max_x_tokens", "must not be negative");
+  if (const int32_t expected = request.expected_tokens();
+      request.has_expected_tokens() && (expected < prompt || expected > total)) {
+    return InvalidField("expected_tokens", "must be from prompt_tokens to total_tokens");
+  }
+  if (request.has_handed_tokens()) {
+    if (request.handed_tokens() < 0 || request.handed_tokens() >= prompt) {
+      return InvalidField("handed_tokens", "must not be negative, and less than prompt_tokens");
+    }
+    RUNAHEAD_RETURN_IF_ERROR(engine_.CheckRows());
+  }
+  if (request.has_arriving_tokens()) RUNAHEAD_RETURN_IF_ERROR(engine_.CheckMoves());
+  RUNAHEAD_RETURN_IF_ERROR(engine_.CheckTokens(total));
+  if (request.epoch() == store_.epoch()) return absl::OkStatus();
+  return absl::UnavailableError("epoch: this worker lost its router meanwhile; ask for its capabilities");
+}
+
+LeaseRequest DecodeService::LeaseFor(const v1::ReserveRequest& request) const {
+  const std::optional<int64_t> kv_from = KvFrom(request);
+  LeaseRequest wanted{.prompt_tokens = request.prompt_tokens(),
+                      .total_tokens = request.total_tokens(),
+                      .with_x = kv_from.has_value(),
+                      .kv_from = kv_from.value_or(0)};
+  if (request.has_handed_tokens()) wanted.handed_tokens = request.handed_tokens();
+  if (request.has_arriving_tokens()) wanted.arriving_tokens = request.arriving_tokens();
+  if (request.has_expected_tokens() && engine_.CheckRows().ok()) wanted.expected_tokens = request.expected_tokens();
+  wanted.parked_first = request.parked_first();
+  return wanted;
 }
 
 grpc::ServerUnaryReactor* DecodeService::Reserve(grpc::CallbackServerContext* context,
                                                  const v1::ReserveRequest* request, v1::ReserveReply* reply) {
   if (absl::StatusOr<DrainGate::Pass> pass = Enter(); !pass.ok()) return Reply(context, pass.status());
-  if (!reserving_) return Reply(context, absl::UnavailableError("this worker drains before it stops"));
-  if (request->prompt_tokens() < 1) return Reply(context, InvalidField("prompt_tokens", "must be at least 1"));
-  if (request->total_tokens() < request->prompt_tokens()) {
-    return Reply(context, InvalidField("total_tokens", "must be at least prompt_tokens"));
-  }
-  if (request->max_x_tokens() < 0) return Reply(context, InvalidField("max_x_tokens", "must not be negative"));
-  if (const absl::Status fits = engine_.CheckTokens(request->total_tokens()); !fits.ok()) return Reply(context, fits);
-  if (request->epoch() != store_.epoch()) {
-    return Reply(context,
-                 absl::UnavailableError("epoch: this worker lost its router meanwhile; ask for its capabilities"));
-  }
-  const int32_t x_tokens = XTokens(*request);
-  const int64_t kv_from = x_tokens > 0 && options_.kv_from ? options_.kv_from(x_tokens) : 0;
-  const absl::StatusOr<LeaseId> lease =
-      store_.Reserve(request->prompt_tokens(), request->total_tokens(), /*share=*/{}, /*with_x=*/x_tokens > 0, kv_from);
+  if (const absl::Status valid = CheckReserve(*request); !valid.ok()) return Reply(context, valid);
+  const LeaseRequest wanted = LeaseFor(*request);
+  const absl::StatusOr<LeaseId> lease = store_.Reserve(wanted);
   if (absl::IsResourceExhausted(lease.status())) return Reply(context, WithRetryAfter(lease.status(), kRetryReserve));
   if (lease.ok()) {
     *reply->mutable_lease() = LeaseToProto(*lease);
-    reply->set_x_tokens(x_tokens);
-    reply->set_kv_from(static_cast<int32_t>(kv_from));
+    if (wanted.with_x) {
+      reply->set_x_tokens(request->prompt_tokens());
+      reply->set_kv_from(static_cast<int32_t>(wanted.kv_from));
+    }
+    if (wanted.handed_tokens.has_value()) reply->set_handed_tokens(request->handed_tokens());
+    reply->set_counted_tokens(static_cast<int32_t>(wanted.expected_tokens.value_or(wanted.total_tokens)));
     LogDebug("decode", "request ", Printable(request->request_id()), ": lease ",
-             absl::Hex(lease->number, absl::kZeroPad16), " for ", request->total_tokens(), " tokens");
+             absl::Hex(lease->number, absl::kZeroPad16), " for ", request->total_tokens(), " tokens, counted as ",
+             reply->counted_tokens());
     LeasesChanged();
   }
   return Reply(context, lease.status());
@@ -115,6 +156,8 @@ grpc::ServerWriteReactor<v1::DecodeReply>* DecodeService::Generate(grpc::Callbac
     reactor->Refuse(entered);
   } else if (!request->has_lease()) {
     reactor->Refuse(NoLease());
+  } else if (request->output_from() < 0 || request->output_from() > request->prompt_ids_size()) {
+    reactor->Refuse(InvalidField("output_from", "must be from 0 to the number of prompt_ids"));
   } else {
     {
       MutexLock lock(mu_);
@@ -134,6 +177,33 @@ std::vector<std::shared_ptr<TokenStream>> DecodeService::OpenStreams() {
   return open;
 }
 
+v1::DecodeLoad DecodeService::Load() {
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  {
+    MutexLock lock(mu_);
+    streams = OpenStreams();
+  }
+  std::vector<int64_t> remaining;
+  for (const std::shared_ptr<TokenStream>& stream : streams) {
+    if (const std::optional<int64_t> left = stream->Remaining()) remaining.push_back(*left);
+  }
+  std::sort(remaining.begin(), remaining.end());
+  const KvStore::Stats stats = store_.stats();
+  const int64_t block_bytes = stats.capacity_bytes / store_.arena().blocks();
+  v1::DecodeLoad load;
+  load.set_slots_used(static_cast<int32_t>(stats.leases));
+  load.set_slots_free(static_cast<int32_t>(std::max<int64_t>(0, options_.max_batch - stats.leases)));
+  load.set_running(static_cast<int32_t>(remaining.size()));
+  load.set_parked(static_cast<int32_t>(engine_.parked()));
+  load.set_blocks_used(stats.promised_bytes / block_bytes);
+  load.set_blocks_growable(stats.growable_bytes / block_bytes);
+  load.set_leases_grow(engine_.CheckRows().ok());
+  if (options_.step_time != nullptr) load.set_step_ns(absl::ToInt64Nanoseconds(options_.step_time->Expect()));
+  if (remaining.size() > kMostRemaining) remaining.resize(kMostRemaining);
+  for (const int64_t left : remaining) load.add_remaining_tokens(static_cast<int32_t>(left));
+  return load;
+}
+
 void DecodeService::CancelAll() {
   std::vector<std::shared_ptr<TokenStream>> streams;
   {
@@ -145,6 +215,7 @@ void DecodeService::CancelAll() {
 
 // Looks several times a timeout, so that a stall is noticed at most a quarter late.
 void DecodeService::WatchForStalls() {
+  NameThread("stalls");
   while (true) {
     std::vector<std::shared_ptr<TokenStream>> streams;
     {

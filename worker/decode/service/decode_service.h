@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "server/base/clock.h"
 #include "server/base/drain_gate.h"
 #include "worker/decode/engine.h"
+#include "worker/decode/service/step_time.h"
 #include "worker/decode/service/token_stream.h"
 #include "worker/kv/store.h"
 
@@ -24,8 +26,10 @@ struct DecodeServiceOptions {
   // Called whenever a lease came or went, on any thread; must not block. For gauges.
   std::function<void()> leases_changed = {};
   // From where on KV of a prompt of so many tokens is needed where X of all of it comes, at most the prompt: steps will
-  // recompute what lies before. On any thread; absent: from 0 on.
-  std::function<int64_t(int64_t prompt_tokens)> kv_from = {};
+  // recompute what lies before. None: X of it is not wanted. On any thread; absent: from 0 on.
+  std::function<std::optional<int64_t>(int64_t prompt_tokens)> kv_from = {};
+  int64_t max_batch = DecodeEngineOptions().max_batch;  // the engine's
+  std::shared_ptr<const StepTime> step_time = nullptr;  // the engine's; null: not known
 };
 
 // Thread-safe; no call blocks. Engine, store and clock outlive the service, and the service outlives the server, which
@@ -41,6 +45,9 @@ class DecodeService final : public v1::Decode::CallbackService {
   // Refuses Reserve from now on, with UNAVAILABLE; who has a lease may use it.
   void StopReserving() { reserving_ = false; }
 
+  // What is taken and free now, for the router.
+  v1::DecodeLoad Load() RUNAHEAD_EXCLUDES(mu_);
+
   // Ends all Generate calls that are open now. Their sequences end at the next step.
   void CancelAll() RUNAHEAD_EXCLUDES(mu_);
 
@@ -53,8 +60,12 @@ class DecodeService final : public v1::Decode::CallbackService {
 
  private:
   absl::StatusOr<DrainGate::Pass> Enter();
-  // Of how many tokens from the first on X is to arrive: all or none.
-  int32_t XTokens(const v1::ReserveRequest& request) const;
+  // From where on KV of the prompt is to arrive beside X of all of it; none: without X.
+  std::optional<int64_t> KvFrom(const v1::ReserveRequest& request) const;
+  // INVALID_ARGUMENT names the field; FAILED_PRECONDITION, OUT_OF_RANGE and UNAVAILABLE as worker.proto says.
+  absl::Status CheckReserve(const v1::ReserveRequest& request) const;
+  // The lease that `request`, which was checked, asks for. It grows where it may and the engine can park it.
+  LeaseRequest LeaseFor(const v1::ReserveRequest& request) const;
   void LeasesChanged() const;
   void WatchForStalls() RUNAHEAD_EXCLUDES(mu_);
   // Those whose calls are open; forgets the others.

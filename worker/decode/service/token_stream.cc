@@ -17,6 +17,7 @@ void TokenStream::Begin(DecodeSequence sequence) {
     MutexLock lock(mu_);
     self_ = shared_from_this();
     spans_ = sequence.spans;
+    remaining_ = sequence.max_tokens - static_cast<int64_t>(sequence.output_ids.size());
   }
   // Outside the lock: tokens may come before Add returns.
   const absl::StatusOr<SequenceNumber> number = engine_.Add(std::move(sequence), shared_from_this());
@@ -46,9 +47,36 @@ void TokenStream::Cancel() {
   if (!done_) context_.TryCancel();
 }
 
+std::optional<int64_t> TokenStream::Remaining() {
+  MutexLock lock(mu_);
+  if (!ran_ || parked_ || end_.has_value()) return std::nullopt;
+  return remaining_;
+}
+
 void TokenStream::OnToken(Sampled token) {
   MutexLock lock(mu_);
+  ran_ = true;
+  --remaining_;
   *waiting_.add_tokens() = SampledToProto(token);
+  Pump();
+}
+
+void TokenStream::OnParked(bool parked) {
+  MutexLock lock(mu_);
+  parked_ = parked;
+}
+
+void TokenStream::OnMoved(const MoveOutcome& outcome) {
+  MutexLock lock(mu_);
+  v1::MoveEnd& move = move_.emplace();
+  if (outcome.status.ok()) {
+    move.set_moved_tokens(static_cast<int32_t>(outcome.tokens));
+  } else {
+    move.set_why_not(std::string(outcome.status.message()));
+  }
+  move.set_bytes(outcome.bytes);
+  move.set_took_s(absl::ToDoubleSeconds(outcome.took));
+  move.set_stopped_s(absl::ToDoubleSeconds(outcome.stopped));
   Pump();
 }
 
@@ -83,6 +111,9 @@ void TokenStream::OnDone() {
 void TokenStream::Pump() {
   if (in_flight_ || finished_) return;
   if (waiting_.tokens_size() > 0 && !cancelled_) {
+    WriteNext();
+  } else if (move_.has_value() && !cancelled_) {
+    *waiting_.mutable_move() = *std::exchange(move_, std::nullopt);
     WriteNext();
   } else if (end_.has_value() && spans_ != nullptr && !cancelled_) {
     *waiting_.mutable_spans() = SpansToProto(std::exchange(spans_, nullptr)->Take());

@@ -35,7 +35,13 @@ class TokenStream final : public grpc::ServerWriteReactor<v1::DecodeReply>,
   // Cancels the call when the reader has not taken a message for longer than `timeout`. True when it did.
   bool CancelIfStalled(absl::Duration timeout) RUNAHEAD_EXCLUDES(mu_);
 
+  // How many tokens its sequence has left at most; nothing unless it has been in a step, is not parked and has not
+  // ended.
+  std::optional<int64_t> Remaining() RUNAHEAD_EXCLUDES(mu_);
+
   void OnToken(Sampled token) override RUNAHEAD_EXCLUDES(mu_);
+  void OnParked(bool parked) override RUNAHEAD_EXCLUDES(mu_);
+  void OnMoved(const MoveOutcome& outcome) override RUNAHEAD_EXCLUDES(mu_);
   void OnEnd(absl::Status status) override RUNAHEAD_EXCLUDES(mu_);
   void OnWriteDone(bool ok) override RUNAHEAD_EXCLUDES(mu_);
   void OnCancel() override RUNAHEAD_EXCLUDES(mu_);
@@ -56,8 +62,12 @@ class TokenStream final : public grpc::ServerWriteReactor<v1::DecodeReply>,
   std::shared_ptr<TokenStream> self_ RUNAHEAD_GUARDED_BY(mu_);  // gRPC's hold
   std::optional<SequenceNumber> number_ RUNAHEAD_GUARDED_BY(mu_);
   bool cancelled_ RUNAHEAD_GUARDED_BY(mu_) = false;
+  int64_t remaining_ RUNAHEAD_GUARDED_BY(mu_) = 0;  // tokens, at most
+  bool ran_ RUNAHEAD_GUARDED_BY(mu_) = false;       // it has been in a step
+  bool parked_ RUNAHEAD_GUARDED_BY(mu_) = false;
   std::shared_ptr<SpanRecorder> spans_ RUNAHEAD_GUARDED_BY(mu_);  // null: not traced, or on their way
   v1::DecodeReply waiting_ RUNAHEAD_GUARDED_BY(mu_);              // tokens for the next write
+  std::optional<v1::MoveEnd> move_ RUNAHEAD_GUARDED_BY(mu_);      // for the write behind those
   v1::DecodeReply writing_ RUNAHEAD_GUARDED_BY(mu_);              // gRPC's while in_flight_
   bool in_flight_ RUNAHEAD_GUARDED_BY(mu_) = false;
   absl::Time write_began_ RUNAHEAD_GUARDED_BY(mu_);

@@ -1,10 +1,7 @@
-// Sending, and the end. tcp_connection_read.cc has what comes in.
+// Sending, transfers, and the end. tcp_connection_read.cc has what comes in.
 #include "worker/link/tcp/tcp_connection.h"
 
-#include <sys/socket.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,13 +20,19 @@ constexpr size_t kQueuedOverhead = 128;
 constexpr size_t kWriteShare = size_t{8} << 20;
 
 iovec Piece(const void* data, size_t size) {
-  return {const_cast<void*>(data), size};  // sendmsg only reads it
+  return {const_cast<void*>(data), size};  // it is only read
 }
 
 }  // namespace
 
-TcpConnection::TcpConnection(uint64_t id, Descriptor socket, const ClusterKey& key, Listener& listener)
-    : id_(id), socket_(std::move(socket)), key_(key), listener_(listener), buffer_(kMaxTcpFrame) {}
+TcpConnection::TcpConnection(uint64_t id, std::unique_ptr<TcpStream> stream, const ClusterKey& key, Listener& listener,
+                             Later later)
+    : id_(id),
+      stream_(std::move(stream)),
+      key_(key),
+      listener_(listener),
+      later_(std::move(later)),
+      buffer_(kMaxTcpFrame) {}
 
 void TcpConnection::SendHello(const PeerId& self, const PeerKey& to) {
   TcpHello hello;
@@ -46,75 +49,119 @@ void TcpConnection::SendHello(const PeerId& self, const PeerKey& to) {
   if (!called_) greeting_ += TcpProof(key_, /*of_caller=*/false, their_hello_, own_hello_);
 }
 
-void TcpConnection::Send(MessageKind kind, const std::string& header, ConstBufferRef bytes, Done done) {
+void TcpConnection::Send(MessageKind kind, const std::string& header, Outbound bytes, Done done) {
   RUNAHEAD_CHECK(header.size() <= kMaxHeader);
   TcpPrefix prefix;
   prefix.kind = static_cast<uint16_t>(kind);
   prefix.header_bytes = static_cast<uint32_t>(header.size());
-  prefix.bytes = bytes.size;
-  if (bytes.size <= kEagerBytes) {
-    Enqueue({TcpBytes(TcpSealed(prefix, header)) + header, std::move(bytes), std::move(done)});
-    return;
+  if (!IsTransfer(kind)) {
+    RUNAHEAD_CHECK(bytes.bytes.size == 0);
+    return Enqueue({TcpBytes(TcpSealed(prefix, header)) + header, std::move(done)});
   }
-  prefix.frame = TcpFrame::kOffer;
   prefix.transfer = next_transfer_++;
-  auto outgoing = std::make_shared<Outgoing>();
-  outgoing->transfer = prefix.transfer;
-  outgoing->bytes = std::move(bytes);
-  outgoing->done = std::move(done);
-  offered_.emplace(prefix.transfer, std::move(outgoing));
-  Enqueue({TcpBytes(TcpSealed(prefix, header)) + header, {}, nullptr});
-}
-
-void TcpConnection::Grant(uint64_t transfer, std::vector<BufferRef> into, ReceiveDone done) {
-  const auto offer = offers_.find(transfer);
-  if (offer == offers_.end()) return done(absl::InternalError("the bytes were accepted before"), {});
-  auto incoming = std::make_shared<Incoming>();
-  for (const BufferRef& piece : into) incoming->missing += piece.size;
-  if (incoming->missing != offer->second) {
-    Discard(transfer);
-    return done(absl::InvalidArgumentError("the place for a message's bytes has another size than they"), {});
+  prefix.bytes = bytes.bytes.size;
+  auto transfer = std::make_shared<TransferOut>(prefix.transfer, std::move(bytes), std::move(done), *this, later_);
+  outgoing_.emplace(prefix.transfer, transfer);
+  if (transfer->staged() || transfer->moved() || transfer->size() > kEagerBytes) {
+    prefix.frame = TcpFrame::kOffer;
+    return Enqueue({TcpBytes(TcpSealed(prefix, header)) + header, nullptr});
   }
-  offers_.erase(offer);
-  incoming->transfer = transfer;
-  incoming->into = std::move(into);
-  incoming->done = std::move(done);
-  incoming_.emplace(transfer, std::move(incoming));
-  TcpPrefix prefix;
-  prefix.frame = TcpFrame::kGrant;
-  prefix.transfer = transfer;
-  Enqueue({TcpBytes(TcpSealed(prefix)), {}, nullptr});
+  const ConstBufferRef all = transfer->All();
+  prefix.sum = transfer->sum();
+  Small small{TcpBytes(TcpSealed(prefix, header)) + header, nullptr};
+  if (all.size > 0) small.bytes.append(reinterpret_cast<const char*>(all.data()), all.size);
+  Enqueue(std::move(small));
 }
 
-void TcpConnection::Discard(uint64_t transfer) {
+void TcpConnection::Accept(const Offer& offer, Inbound into, ReceiveDone done) {
+  const auto tried = offers_.find(offer.transfer);
+  if (tried == offers_.end() || incoming_.contains(offer.transfer)) {
+    return done(absl::InternalError("the bytes were answered or accepted before"), {});
+  }
+  uint64_t places = 0;
+  for (const BufferRef& piece : into.into) places += piece.size;
+  if (places != offer.size) {
+    return done(absl::InvalidArgumentError("the place for a transfer's bytes has another size than they"), {});
+  }
+  if (tried->second >= kTransferAttempts) {
+    Answer(offer.transfer, absl::StatusCode::kDataLoss);
+    return done(absl::DataLossError("the bytes were sent often enough"), {});
+  }
+  const bool again = tried->second++ > 0;
+  const bool on_host = into.lane == nullptr && into.mover == nullptr;
+  const auto transfer = std::make_shared<TransferIn>(offer.transfer, offer.size, tried->second, std::move(into),
+                                                     std::move(done), *this, later_);
+  incoming_.emplace(offer.transfer, transfer);
+  if (offer.size == 0 || (offer.eager && on_host && !again)) return transfer->Take(offer.bytes, offer.sum, offer.came);
+  if (again) Again(offer.transfer);
+  transfer->Start();
+}
+
+void TcpConnection::Say(TcpPrefix prefix) {
+  Enqueue({TcpBytes(TcpSealed(prefix)), nullptr});
+}
+
+void TcpConnection::Answer(uint64_t transfer, absl::StatusCode answer) {
   if (offers_.erase(transfer) == 0) return;
   TcpPrefix prefix;
-  prefix.frame = TcpFrame::kDiscard;
+  prefix.frame = TcpFrame::kAnswer;
+  prefix.answer = static_cast<uint8_t>(answer);
   prefix.transfer = transfer;
-  Enqueue({TcpBytes(TcpSealed(prefix)), {}, nullptr});
+  Say(prefix);
+}
+
+void TcpConnection::Grant(uint64_t transfer, uint64_t bytes) {
+  TcpPrefix prefix;
+  prefix.frame = TcpFrame::kGrant;
+  prefix.bytes = bytes;
+  prefix.transfer = transfer;
+  Say(prefix);
+}
+
+void TcpConnection::Again(uint64_t transfer) {
+  TcpPrefix prefix;
+  prefix.frame = TcpFrame::kAgain;
+  prefix.transfer = transfer;
+  Say(prefix);
+}
+
+void TcpConnection::Over(uint64_t transfer, int attempts, const absl::Status& status) {
+  incoming_.erase(transfer);
+  offers_[transfer] = attempts;
+  if (absl::IsDataLoss(status)) Answer(transfer, absl::StatusCode::kDataLoss);
+}
+
+void TcpConnection::Ready(uint64_t transfer) {
+  const std::shared_ptr<TransferOut>& ready = outgoing_.at(transfer);
+  if (ready == chunk_of_ || std::find(streams_.begin(), streams_.end(), ready) != streams_.end()) return;
+  streams_.push_back(ready);
+  listener_.OnQueued(*this);
+}
+
+void TcpConnection::Moved(uint64_t transfer, uint64_t sum) {
+  TcpPrefix prefix;
+  prefix.frame = TcpFrame::kMoved;
+  prefix.transfer = transfer;
+  prefix.sum = sum;
+  Say(prefix);
 }
 
 void TcpConnection::Enqueue(Small small) {
-  queued_bytes_ += small.head.size() + kQueuedOverhead;
+  queued_bytes_ += small.bytes.size() + kQueuedOverhead;
   small_.push_back(std::move(small));
+  listener_.OnQueued(*this);
 }
 
 absl::Status TcpConnection::Write() {
   if (queued_bytes_ > kMaxQueued) return absl::ResourceExhaustedError("the peer does not read its messages");
-  for (size_t written = 0; written < kWriteShare && wants_write();) {
+  RUNAHEAD_RETURN_IF_ERROR(stream_->Flush());
+  for (size_t written = 0; written < kWriteShare && !stream_->unflushed() && has_output();) {
     iovec pieces[kPieces];
-    msghdr message{};
-    message.msg_iov = pieces;
-    message.msg_iovlen = Gather(pieces, kPieces);
-    const ssize_t sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
-    if (sent >= 0) {
-      written += static_cast<size_t>(sent);
-      Wrote(static_cast<size_t>(sent));
-    } else if (errno == EAGAIN) {
-      break;
-    } else if (errno != EINTR) {
-      return ErrnoStatus(errno, "the peer is gone");
-    }
+    RUNAHEAD_ASSIGN_OR_RETURN(const size_t taken, stream_->Write(pieces, Gather(pieces, kPieces)));
+    if (taken == 0) break;
+    written += taken;
+    Wrote(taken);
+    RUNAHEAD_RETURN_IF_ERROR(stream_->Flush());
   }
   return absl::OkStatus();
 }
@@ -125,23 +172,21 @@ size_t TcpConnection::Gather(iovec* pieces, size_t limit) {
     return 1;
   }
   const bool small_turn = !small_.empty() && !(chunk_next_ && !streams_.empty());
-  if (chunk_ == nullptr && small_written_ == 0 && !small_turn) BeginChunk();
+  if (chunk_of_ == nullptr && small_written_ == 0 && !small_turn) BeginChunk();
   size_t count = 0;
-  if (chunk_ != nullptr) {
+  if (chunk_of_ != nullptr) {
     const size_t data_written = chunk_written_ - std::min(chunk_written_, sizeof(chunk_prefix_));
     if (chunk_written_ < sizeof(chunk_prefix_)) {
       pieces[count++] =
           Piece(reinterpret_cast<const char*>(&chunk_prefix_) + chunk_written_, sizeof(chunk_prefix_) - chunk_written_);
     }
-    pieces[count++] = Piece(chunk_->bytes.data() + chunk_->sent + data_written, chunk_prefix_.bytes - data_written);
+    pieces[count++] = Piece(chunk_.data() + data_written, chunk_.size - data_written);
     return count;
   }
   size_t skip = small_written_;
   for (const Small& small : small_) {
-    if (count + 2 > limit) break;
-    if (skip < small.head.size()) pieces[count++] = Piece(small.head.data() + skip, small.head.size() - skip);
-    skip -= std::min(skip, small.head.size());
-    if (skip < small.bytes.size) pieces[count++] = Piece(small.bytes.data() + skip, small.bytes.size - skip);
+    if (count == limit) break;
+    pieces[count++] = Piece(small.bytes.data() + skip, small.bytes.size() - skip);
     skip = 0;
     if (!small_turn) break;  // only what was begun: it is a chunk's turn
   }
@@ -149,12 +194,14 @@ size_t TcpConnection::Gather(iovec* pieces, size_t limit) {
 }
 
 void TcpConnection::BeginChunk() {
-  chunk_ = std::move(streams_.front());
+  chunk_of_ = std::move(streams_.front());
   streams_.pop_front();
+  chunk_ = chunk_of_->Next(kTcpChunk);
   chunk_prefix_ = {};
   chunk_prefix_.frame = TcpFrame::kChunk;
-  chunk_prefix_.transfer = chunk_->transfer;
-  chunk_prefix_.bytes = std::min(kTcpChunk, chunk_->bytes.size - chunk_->sent);
+  chunk_prefix_.transfer = chunk_of_->number();
+  chunk_prefix_.bytes = chunk_.size;
+  if (chunk_of_->whole()) chunk_prefix_.sum = chunk_of_->sum();
   chunk_prefix_ = TcpSealed(chunk_prefix_);
   chunk_written_ = 0;
 }
@@ -164,51 +211,42 @@ void TcpConnection::Wrote(size_t bytes) {
     greeting_.erase(0, bytes);
     return;
   }
-  if (chunk_ != nullptr) return ChunkWrote(bytes);
+  if (chunk_of_ != nullptr) return ChunkWrote(bytes);
   chunk_next_ = true;
   small_written_ += bytes;
-  while (!small_.empty() && small_written_ >= small_.front().size()) {
+  while (!small_.empty() && small_written_ >= small_.front().bytes.size()) {
     const Small small = std::move(small_.front());
     small_.pop_front();
-    small_written_ -= small.size();
-    queued_bytes_ -= small.head.size() + kQueuedOverhead;
+    small_written_ -= small.bytes.size();
+    queued_bytes_ -= small.bytes.size() + kQueuedOverhead;
     if (small.done) small.done(absl::OkStatus());
   }
 }
 
 void TcpConnection::ChunkWrote(size_t bytes) {
   chunk_written_ += bytes;
-  if (chunk_written_ < sizeof(chunk_prefix_) + chunk_prefix_.bytes) return;
-  const std::shared_ptr<Outgoing> chunk = std::move(chunk_);
-  chunk_ = nullptr;
+  if (chunk_written_ < sizeof(chunk_prefix_) + chunk_.size) return;
+  const std::shared_ptr<TransferOut> of = std::move(chunk_of_);
+  chunk_of_ = nullptr;
+  chunk_ = {};
   chunk_next_ = false;
-  chunk->sent += chunk_prefix_.bytes;
-  if (chunk->sent < chunk->bytes.size) {
-    streams_.push_back(chunk);
-    return;
-  }
-  chunk->bytes = {};
-  chunk->done(absl::OkStatus());
+  if (of->ready()) streams_.push_back(of);
 }
 
-void TcpConnection::Fail(const absl::Status& why) {
-  shutdown(socket_.get(), SHUT_RDWR);  // also where a child of this process still has the descriptor
-  socket_ = Descriptor();
-  std::vector<Done> ended;
-  for (Small& small : small_) ended.push_back(std::move(small.done));
-  if (chunk_ != nullptr) ended.push_back(std::move(chunk_->done));
-  for (const auto& stream : streams_) ended.push_back(std::move(stream->done));
-  for (const auto& [transfer, outgoing] : offered_) ended.push_back(std::move(outgoing->done));
-  for (const auto& [transfer, incoming] : incoming_) ended.push_back(Failing(std::move(incoming->done)));
-  small_.clear();
-  chunk_ = nullptr;
+std::vector<Event> TcpConnection::Fail(const absl::Status& why) {
+  stream_->Close();
+  chunk_ = {};
+  chunk_of_ = nullptr;
   streams_.clear();
-  offered_.clear();
-  incoming_.clear();
   filling_ = nullptr;
-  for (const Done& done : ended) {
-    if (done) done(absl::UnavailableError(why.message()));
+  std::vector<Event> ends;
+  for (const Small& small : std::exchange(small_, {})) {
+    if (small.done) small.done(absl::UnavailableError(why.message()));
   }
+  for (const auto& [number, transfer] : std::exchange(outgoing_, {})) ends.push_back(transfer->Fail(why));
+  for (const auto& [number, transfer] : std::exchange(incoming_, {})) ends.push_back(transfer->Fail(why));
+  offers_.clear();
+  return ends;
 }
 
 }  // namespace runahead

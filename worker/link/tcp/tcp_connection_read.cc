@@ -1,17 +1,15 @@
 // What comes in over a TCP connection. All of it is doubted: lengths are checked before anything is allocated or
 // skipped, and whatever does not fit ends this connection.
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/monotonic.h"
 #include "kernels/base/status_macros.h"
-#include "worker/link/eager_payload.h"
 #include "worker/link/tcp/tcp_connection.h"
 #include "worker/link/tcp/tcp_proof.h"
 
@@ -20,11 +18,15 @@ namespace {
 
 // Then others of the engine have their turn.
 constexpr size_t kReadShare = size_t{8} << 20;
-// Offers that nobody has accepted or discarded, and eager bytes that nobody has taken (with what each costs beside).
-// Far above what the jobs of a line leave waiting for their receives.
+// Offers that nobody has answered, and eager bytes that somebody keeps. Far above what the jobs of a line leave waiting
+// for their receives.
 constexpr size_t kMaxOffers = 65536;
 constexpr size_t kMaxHeld = size_t{256} << 20;
-constexpr size_t kHeldOverhead = 256;
+// More than any memory has; so that sums of sizes do not overflow.
+constexpr uint64_t kMostBytes = uint64_t{1} << 48;
+
+// What a connection of TLS begins with: a record of the handshake.
+constexpr char kTlsHandshake[] = "\x16\x03";
 
 absl::Status Malformed(std::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("the peer speaks no link of this version: ", std::string(what)));
@@ -34,24 +36,12 @@ absl::Status Damaged() {
   return absl::DataLossError("what the peer sent came damaged: the network between the two flips bits");
 }
 
-// Counts what it holds, until nobody wants it any more.
-class HeldPayload final : public EagerPayload {
- public:
-  HeldPayload(const char* bytes, size_t size, std::shared_ptr<std::atomic<size_t>> held)
-      : EagerPayload(bytes, size), held_(std::move(held)) {
-    *held_ += size + kHeldOverhead;
-  }
-  ~HeldPayload() override { *held_ -= size() + kHeldOverhead; }
-
- private:
-  const std::shared_ptr<std::atomic<size_t>> held_;
-};
-
 }  // namespace
 
 absl::Status TcpConnection::Read() {
-  for (size_t total = 0; total < kReadShare;) {
-    RUNAHEAD_ASSIGN_OR_RETURN(const size_t bytes, ReadOnce());
+  // What the stream has taken from the socket is read in any case: nobody tells of that again.
+  for (size_t total = 0; total < kReadShare || stream_->buffered();) {
+    RUNAHEAD_ASSIGN_OR_RETURN(const size_t bytes, ReadOnce(/*from_socket=*/total < kReadShare));
     if (bytes == 0) break;
     total += bytes;
     RUNAHEAD_RETURN_IF_ERROR(Parse());
@@ -59,7 +49,7 @@ absl::Status TcpConnection::Read() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<size_t> TcpConnection::ReadOnce() {
+absl::StatusOr<size_t> TcpConnection::ReadOnce(bool from_socket) {
   iovec pieces[kPieces];
   size_t count = 0, places = 0;
   if (parsed_ > 0) {
@@ -68,53 +58,23 @@ absl::StatusOr<size_t> TcpConnection::ReadOnce() {
   }
   size_t room = buffer_.size() - filled_;
   if (chunk_missing_ > 0) {
-    count = Places(pieces, kPieces - 1, places);
+    count = filling_->Places(pieces, kPieces - 1, chunk_missing_, places);
     // After the chunk only the next prefix, so that the bytes of the next chunk go straight to their place too.
     room = places == chunk_missing_ ? sizeof(TcpPrefix) : 0;
   }
   if (room > 0) pieces[count++] = {buffer_.data() + filled_, room};
-  for (;;) {
-    const ssize_t got = readv(socket_.get(), pieces, static_cast<int>(count));
-    if (got > 0) {
-      const size_t placed = std::min(static_cast<size_t>(got), places);
-      filled_ += static_cast<size_t>(got) - placed;
-      if (placed > 0) Filled(placed);
-      return static_cast<size_t>(got);
-    }
-    if (got == 0) return absl::UnavailableError("the peer closed the connection");
-    if (errno == EAGAIN) return 0;
-    if (errno != EINTR) return ErrnoStatus(errno, "the peer is gone");
-  }
-}
-
-size_t TcpConnection::Places(iovec* pieces, size_t limit, size_t& bytes) const {
-  size_t count = 0;
-  bytes = 0;
-  size_t offset = filling_->offset;
-  for (size_t piece = filling_->piece; bytes < chunk_missing_ && count < limit; ++piece) {
-    const BufferRef& into = filling_->into[piece];
-    const size_t size = std::min<size_t>(into.size - offset, chunk_missing_ - bytes);
-    if (size > 0) pieces[count++] = {into.data() + offset, size};
-    bytes += size;
-    offset = 0;
-  }
-  return count;
+  RUNAHEAD_ASSIGN_OR_RETURN(const size_t got, stream_->Read(pieces, count, from_socket));
+  const size_t placed = std::min(got, places);
+  filled_ += got - placed;
+  if (placed > 0) Filled(placed);
+  return got;
 }
 
 void TcpConnection::Filled(size_t bytes) {
-  const std::shared_ptr<Incoming> filling = filling_;
+  const std::shared_ptr<TransferIn> filling = filling_;
   chunk_missing_ -= bytes;
-  filling->missing -= bytes;
-  filling->offset += bytes;
-  while (filling->piece < filling->into.size() && filling->offset >= filling->into[filling->piece].size) {
-    filling->offset -= filling->into[filling->piece].size;
-    ++filling->piece;
-  }
   if (chunk_missing_ == 0) filling_ = nullptr;
-  if (filling->missing > 0) return;
-  incoming_.erase(filling->transfer);
-  filling->into.clear();
-  filling->done(absl::OkStatus(), {filling->first, MonotonicNow()});
+  filling->Filled(bytes);
 }
 
 absl::Status TcpConnection::Parse() {
@@ -123,8 +83,7 @@ absl::Status TcpConnection::Parse() {
       if (unparsed().empty()) return absl::OkStatus();
       iovec piece;
       size_t size = 0;
-      Places(&piece, 1, size);
-      size = std::min(size, unparsed().size());
+      filling_->Places(&piece, 1, std::min<uint64_t>(chunk_missing_, unparsed().size()), size);
       std::memcpy(piece.iov_base, unparsed().data(), size);
       parsed_ += size;
       Filled(size);
@@ -139,6 +98,10 @@ absl::Status TcpConnection::Parse() {
 }
 
 absl::StatusOr<size_t> TcpConnection::ParseHello() {
+  if (absl::StartsWith({unparsed().data(), unparsed().size()}, kTlsHandshake)) {
+    return absl::UnauthenticatedError(
+        "the peer speaks TLS, and this worker does not: give all workers and the router cluster_tls_cert");
+  }
   if (unparsed().size() < sizeof(TcpHello)) return 0;
   const auto hello = TcpRead<TcpHello>(unparsed().data());
   if (hello.magic != TcpHello::kMagic || hello.version != TcpHello::kVersion) return Malformed("its hello is another");
@@ -171,18 +134,16 @@ absl::StatusOr<size_t> TcpConnection::ParseFrame() {
   const auto prefix = TcpRead<TcpPrefix>(unparsed().data());
   if (!TcpIsWhole(prefix)) return Damaged();
   if (prefix.frame != TcpFrame::kMessage && prefix.frame != TcpFrame::kOffer) {
-    if (prefix.frame == TcpFrame::kChunk) {
-      RUNAHEAD_RETURN_IF_ERROR(OnChunk(prefix));
-    } else {
-      RUNAHEAD_RETURN_IF_ERROR(OnAnswer(prefix));
-    }
+    const bool bytes_come = prefix.frame == TcpFrame::kChunk || prefix.frame == TcpFrame::kMoved;
+    RUNAHEAD_RETURN_IF_ERROR(bytes_come ? OnChunk(prefix) : OnReply(prefix));
     return sizeof(prefix);
   }
-  if (prefix.kind <= static_cast<uint16_t>(MessageKind::kGoodbye) || prefix.kind >= kMessageKinds) {
+  if (prefix.kind < static_cast<uint16_t>(kFirstMessageKind) || prefix.kind >= kMessageKinds) {
     return Malformed("a message of no kind");
   }
   const bool eager = prefix.frame == TcpFrame::kMessage;
-  if (prefix.header_bytes > kMaxHeader || (prefix.bytes <= kEagerBytes) != eager) {
+  const uint64_t most = !eager ? kMostBytes : IsTransfer(static_cast<MessageKind>(prefix.kind)) ? kEagerBytes : 0;
+  if (prefix.header_bytes > kMaxHeader || prefix.bytes > most || (!eager && prefix.bytes == 0)) {
     return Malformed("a message of no possible size");
   }
   const size_t whole = sizeof(prefix) + prefix.header_bytes + (eager ? prefix.bytes : 0);
@@ -195,40 +156,59 @@ absl::StatusOr<size_t> TcpConnection::ParseFrame() {
 
 absl::Status TcpConnection::OnMessage(const TcpPrefix& prefix, std::string_view header, const char* bytes) {
   const auto kind = static_cast<MessageKind>(prefix.kind);
-  if (prefix.frame == TcpFrame::kMessage) {
-    if (*held_ > kMaxHeld) return absl::ResourceExhaustedError("the peer floods this process with messages");
-    listener_.OnEager(*this, kind, header, std::make_shared<HeldPayload>(bytes, prefix.bytes, held_));
+  if (!IsTransfer(kind)) {
+    if (prefix.frame == TcpFrame::kOffer) return Malformed("an offer of no bytes");
+    listener_.OnMessage(*this, kind, header, nullptr);
     return absl::OkStatus();
   }
   if (prefix.transfer != next_offer_) return Malformed("an offer out of order");
   if (offers_.size() >= kMaxOffers) return absl::ResourceExhaustedError("the peer floods this process with offers");
+  if (*held_ > kMaxHeld) return absl::ResourceExhaustedError("the peer floods this process with messages");
   ++next_offer_;
-  offers_.emplace(prefix.transfer, prefix.bytes);
-  listener_.OnOffer(*this, kind, header, prefix.transfer, prefix.bytes);
+  offers_.emplace(prefix.transfer, 0);
+  const auto offer = std::make_shared<Offer>();
+  offer->transfer = prefix.transfer;
+  offer->size = prefix.bytes;
+  offer->eager = prefix.frame == TcpFrame::kMessage;
+  offer->sum = prefix.sum;
+  offer->came = MonotonicNow();
+  if (offer->eager) offer->bytes.assign(bytes, prefix.bytes);
+  *held_ += offer->bytes.size();
+  offer->held = held_;
+  listener_.OnMessage(*this, kind, header, offer);
   return absl::OkStatus();
 }
 
-absl::Status TcpConnection::OnAnswer(const TcpPrefix& prefix) {
-  if (prefix.frame != TcpFrame::kGrant && prefix.frame != TcpFrame::kDiscard) return Malformed("a frame of no kind");
-  const auto found = offered_.find(prefix.transfer);
-  if (found == offered_.end()) return Malformed("an answer to no offer");
-  const std::shared_ptr<Outgoing> outgoing = std::move(found->second);
-  offered_.erase(found);
-  if (prefix.frame == TcpFrame::kGrant) {
-    streams_.push_back(outgoing);
-    return absl::OkStatus();
+absl::Status TcpConnection::OnReply(const TcpPrefix& prefix) {
+  const auto found = outgoing_.find(prefix.transfer);
+  if (found == outgoing_.end()) return Malformed("an answer to no offer");
+  const std::shared_ptr<TransferOut> transfer = found->second;
+  if (transfer == chunk_of_ && prefix.frame != TcpFrame::kGrant) return Malformed("an answer to half a chunk");
+  switch (prefix.frame) {
+    case TcpFrame::kGrant:
+      RUNAHEAD_RETURN_IF_ERROR(transfer->Granted(prefix.bytes));
+      if (transfer->ready()) Ready(prefix.transfer);
+      return absl::OkStatus();
+    case TcpFrame::kAgain:
+      return transfer->Again();
+    case TcpFrame::kAnswer:
+      return transfer->Answered(static_cast<absl::StatusCode>(prefix.answer));
+    case TcpFrame::kMessage:
+    case TcpFrame::kOffer:
+    case TcpFrame::kChunk:
+    case TcpFrame::kMoved:
+      break;
   }
-  outgoing->bytes = {};
-  outgoing->done(absl::OkStatus());
-  return absl::OkStatus();
+  return Malformed("a frame of no kind");
 }
 
 absl::Status TcpConnection::OnChunk(const TcpPrefix& prefix) {
   const auto found = incoming_.find(prefix.transfer);
   if (found == incoming_.end()) return Malformed("bytes that were not asked for");
-  if (prefix.bytes == 0 || prefix.bytes > found->second->missing) return Malformed("more bytes than were announced");
+  if (prefix.frame == TcpFrame::kMoved) return std::shared_ptr<TransferIn>(found->second)->Moved(prefix.sum);
+  if (prefix.bytes == 0 || prefix.bytes > found->second->room()) return Malformed("more bytes than were granted");
   filling_ = found->second;
-  filling_->first = std::min(filling_->first, MonotonicNow());
+  filling_->BeginChunk(prefix.bytes, prefix.sum);
   chunk_missing_ = prefix.bytes;
   return absl::OkStatus();
 }

@@ -2,15 +2,21 @@
 
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/thread_name.h"
+#include "server/base/descriptor_limit.h"
 #include "worker/link/tcp/tcp_engine_impl.h"
 
 namespace runahead {
 namespace {
+
+// Whose progress thread this one is.
+thread_local const CommandQueue* progressing = nullptr;
 
 constexpr uint64_t kCommands = 0;
 constexpr uint64_t kListener = 1;
@@ -27,38 +33,44 @@ absl::Status Watch(const Descriptor& epoll, int fd, uint64_t id) {
 }  // namespace
 
 // An offer of a connection, by its number there: it does nothing once that is gone.
-class TcpEngine::Impl::OfferedPayload final : public MessagePayload {
+class TcpEngine::Impl::Payload final : public MessagePayload, public std::enable_shared_from_this<Payload> {
  public:
-  OfferedPayload(Impl* engine, uint64_t connection, uint64_t transfer, uint64_t size)
-      : engine_(engine), commands_(engine->commands_), connection_(connection), transfer_(transfer), size_(size) {}
-  ~OfferedPayload() override {
-    if (accepted_) return;
-    commands_->Post([engine = engine_, connection = connection_, transfer = transfer_] {
-      Channel* const channel = engine->Find(connection);
-      if (channel == nullptr) return;
-      channel->connection->Discard(transfer);
-      engine->MarkDirty(*channel);
-    });
+  Payload(Impl* engine, uint64_t connection, std::shared_ptr<const TcpConnection::Offer> offer)
+      : engine_(engine), commands_(engine->commands_), connection_(connection), offer_(std::move(offer)) {}
+  ~Payload() override {
+    if (!answered_) Answer(absl::StatusCode::kCancelled);
   }
-  size_t size() const override { return size_; }
-  void Accept(std::vector<BufferRef> into, ReceiveDone done) override {
-    accepted_ = true;
-    const auto grant = [engine = engine_, connection = connection_, transfer = transfer_, into = std::move(into),
-                        done] {
-      Channel* const channel = engine->Find(connection);
+  size_t size() const override { return offer_->size; }
+  void Accept(Inbound into, ReceiveDone done) override {
+    // What accepts it keeps it: while bytes come nobody answers.
+    const auto accept = [self = shared_from_this(), into = std::move(into), done] {
+      Channel* const channel = self->engine_->Find(self->connection_);
       if (channel == nullptr) return done(absl::UnavailableError("the peer is gone"), {});
-      channel->connection->Grant(transfer, into, done);
-      engine->MarkDirty(*channel);
+      channel->connection->Accept(*self->offer_, into,
+                                  [self, done](const absl::Status& status, const Came& came) { done(status, came); });
     };
-    if (!commands_->Post(grant)) done(absl::UnavailableError("the engine has stopped"), {});
+    if (!Run(accept)) done(absl::UnavailableError("the engine has stopped"), {});
+  }
+  void Answer(absl::StatusCode answer) override {
+    answered_ = true;
+    Run([engine = engine_, connection = connection_, transfer = offer_->transfer, answer] {
+      if (Channel* const channel = engine->Find(connection)) channel->connection->Answer(transfer, answer);
+    });
   }
 
  private:
+  // On the progress thread: at once, where that is this one. False when the engine has stopped.
+  bool Run(std::function<void()> command) {
+    if (progressing != commands_.get()) return commands_->Post(std::move(command));
+    command();
+    return true;
+  }
+
   Impl* const engine_;  // used by commands only, which run while it lives
   const std::shared_ptr<CommandQueue> commands_;
-  const uint64_t connection_, transfer_;
-  const size_t size_;
-  bool accepted_ = false;
+  const uint64_t connection_;
+  const std::shared_ptr<const TcpConnection::Offer> offer_;
+  bool answered_ = false;
 };
 
 TcpEngine::Impl::Impl(TcpListener listener, Descriptor epoll, const TcpOptions& options)
@@ -73,19 +85,16 @@ TcpEngine::Impl::Impl(TcpListener listener, Descriptor epoll, const TcpOptions& 
 }
 
 TcpEngine::Impl::~Impl() {
-  Post([this] {
-    Stop();
-    ending_ = true;
-  });
+  EndAndWait([this] { EndAll(); });
+  Post([this] { ending_ = true; });
   thread_.join();
 }
 
-void TcpEngine::Impl::Stop() {
+void TcpEngine::Impl::EndAll() {
   stopped_ = true;
-  std::vector<std::shared_ptr<Peer>> alive;
-  for (const auto& [key, peer] : peers_) alive.push_back(peer);
-  for (const auto& peer : alive) Kill(peer, absl::UnavailableError("the engine was closed here"));
-  while (!strangers_.empty()) Remove(*Find(*strangers_.begin()), absl::UnavailableError("the engine was closed here"));
+  while (!peers_.empty()) Kill(peers_.begin()->second, absl::UnavailableError("the engine was closed here"));
+  while (!strangers_.empty())
+    Remove(*Find(strangers_.First().id), absl::UnavailableError("the engine was closed here"));
 }
 
 void TcpEngine::Impl::PostAndWait(std::function<void()> command) {
@@ -98,14 +107,23 @@ void TcpEngine::Impl::PostAndWait(std::function<void()> command) {
   if (posted) ran.event().Wait().IgnoreError();
 }
 
+void TcpEngine::Impl::EndAndWait(std::function<void()> command) {
+  std::vector<Event> ends;
+  PostAndWait([&] {
+    command();
+    ends = ends_;
+  });
+  WhenAll(ends).Wait().IgnoreError();
+}
+
 void TcpEngine::Impl::Loop() {
   NameThread("links");
+  progressing = commands_.get();
   for (;;) {
     RunCommands();
     if (ending_) break;
-    Flush();
+    Flush();  // what events and commands have queued goes together
     WaitForEvents();
-    Flush();
   }
   commands_->Close();
   RunCommands();
@@ -161,87 +179,84 @@ void TcpEngine::Impl::WriteTo(Channel& channel) {
   RUNAHEAD_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, channel.connection->fd(), &event) == 0);
 }
 
+void TcpEngine::Impl::SetHandler(MessageKind kind, Handler handler) {
+  PostAndWait([&] { handlers_[static_cast<size_t>(kind)] = std::move(handler); });
+}
+
 void TcpEngine::Impl::Connect(const PeerId& id, Done on_death) {
-  absl::StatusOr<std::shared_ptr<Peer>> peer = Reach(id);
-  if (!peer.ok()) return on_death(peer.status());
-  (*peer)->on_death.push_back(std::move(on_death));
-}
-
-void TcpEngine::Impl::Send(const PeerId& id, MessageKind kind, const std::string& header, ConstBufferRef bytes,
-                           Done done) {
-  absl::StatusOr<std::shared_ptr<Peer>> peer = Reach(id);
-  if (!peer.ok()) return done(peer.status());
-  Channel& channel = *(*peer)->channels.front();
-  channel.connection->Send(kind, header, std::move(bytes), std::move(done));
-  MarkDirty(channel);
-}
-
-void TcpEngine::Impl::OnEager(TcpConnection& connection, MessageKind kind, std::string_view header,
-                              std::shared_ptr<MessagePayload> payload) {
-  Deliver(*Find(connection.id()), kind, header, std::move(payload));
-}
-
-void TcpEngine::Impl::OnOffer(TcpConnection& connection, MessageKind kind, std::string_view header, uint64_t transfer,
-                              uint64_t bytes) {
-  Deliver(*Find(connection.id()), kind, header,
-          std::make_shared<OfferedPayload>(this, connection.id(), transfer, bytes));
-}
-
-void TcpEngine::Impl::Deliver(const Channel& channel, MessageKind kind, std::string_view header,
-                              std::shared_ptr<MessagePayload> payload) {
-  const Handler& handler = handlers_[static_cast<size_t>(kind)];
-  if (handler) handler({channel.peer->id.key(), header, std::move(payload)});
-}
-
-TcpEngine::TcpEngine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-TcpEngine::~TcpEngine() = default;
-
-absl::StatusOr<std::unique_ptr<TcpEngine>> TcpEngine::Start(const TcpOptions& options) {
-  RUNAHEAD_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp({options.host, options.port}));
-  Descriptor epoll(epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll.valid()) return ErrnoStatus(errno, "starting the engine");
-  return std::unique_ptr<TcpEngine>(
-      new TcpEngine(std::make_unique<Impl>(std::move(listener), std::move(epoll), options)));
-}
-
-const PeerId& TcpEngine::self() const {
-  return impl_->self();
-}
-
-void TcpEngine::SetHandler(MessageKind kind, Handler handler) {
-  RUNAHEAD_CHECK(kind > MessageKind::kGoodbye);
-  impl_->PostAndWait([&] { impl_->SetHandler(kind, std::move(handler)); });
-}
-
-void TcpEngine::Connect(const PeerId& peer, Done on_death) {
-  impl_->Post([impl = impl_.get(), peer, on_death] { impl->Connect(peer, on_death); });
-}
-
-void TcpEngine::Send(const PeerId& peer, MessageKind kind, std::string header, ConstBufferRef bytes, Done done) {
-  const auto send = [impl = impl_.get(), peer, kind, header = std::move(header), bytes = std::move(bytes), done] {
-    impl->Send(peer, kind, header, bytes, done);
-  };
-  if (!impl_->Post(send)) done(absl::UnavailableError("the engine has stopped"));
-}
-
-void TcpEngine::Close(const PeerKey& peer) {
-  impl_->PostAndWait([&] { impl_->Close(peer); });
-}
-
-void TcpEngine::CloseAll(uint64_t incarnation, uint32_t epoch) {
-  impl_->PostAndWait([&] {
-    for (const PeerKey& key : impl_->KeysOf(incarnation, epoch)) impl_->Close(key);
+  Post([this, id, on_death] {
+    absl::StatusOr<std::shared_ptr<Peer>> peer = Reach(id);
+    if (!peer.ok()) return on_death(peer.status());
+    (*peer)->on_death.push_back(on_death);
   });
 }
 
-void TcpEngine::Stop() {
-  impl_->PostAndWait([&] { impl_->Stop(); });
+void TcpEngine::Impl::Send(const PeerId& id, MessageKind kind, std::string header, Outbound bytes, Done done) {
+  const auto send = [this, id, kind, header = std::move(header), bytes = std::move(bytes), done] {
+    absl::StatusOr<std::shared_ptr<Peer>> peer = Reach(id);
+    // Its code is not to be taken for the peer's answer.
+    if (!peer.ok()) return done(absl::UnavailableError(peer.status().message()));
+    (*peer)->channels.front()->connection->Send(kind, header, bytes, done);
+  };
+  if (!Post(send)) done(absl::UnavailableError("the engine has stopped"));
 }
 
-std::string TcpEngine::Transport(const PeerId& peer) {
+void TcpEngine::Impl::Break(const PeerKey& key, const absl::Status& why) {
+  Post([this, key, why] {
+    if (const auto found = peers_.find(key); found != peers_.end()) Kill(found->second, why);
+  });
+}
+
+void TcpEngine::Impl::Close(const PeerKey& key) {
+  CloseAll([&key](const PeerKey& other) { return other == key; });
+}
+
+void TcpEngine::Impl::CloseAll(const std::function<bool(const PeerKey&)>& which) {
+  EndAndWait([&] {
+    std::vector<std::shared_ptr<Peer>> closed;
+    for (const auto& [key, peer] : peers_) {
+      if (which(key)) closed.push_back(peer);
+    }
+    for (const auto& peer : closed) Kill(peer, absl::UnavailableError("the connection was closed here"));
+  });
+}
+
+void TcpEngine::Impl::Stop() {
+  EndAndWait([this] { EndAll(); });
+}
+
+std::string TcpEngine::Impl::Transport(const PeerId& id) {
   std::string transport;
-  impl_->PostAndWait([&] { transport = impl_->Transport(peer); });
+  PostAndWait([&] {
+    if (peers_.contains(id.key())) transport = absl::StrCat("tcp ", id.address);
+  });
   return transport;
+}
+
+void TcpEngine::Impl::OnMessage(TcpConnection& connection, MessageKind kind, std::string_view header,
+                                const std::shared_ptr<const TcpConnection::Offer>& offer) {
+  const std::shared_ptr<Payload> payload =
+      offer == nullptr ? nullptr : std::make_shared<Payload>(this, connection.id(), offer);
+  const Handler& handler = handlers_[static_cast<size_t>(kind)];
+  if (handler) handler({Find(connection.id())->peer->id.key(), header, payload});
+}
+
+void TcpEngine::Impl::OnBroken(TcpConnection& connection, const absl::Status& why) {
+  Post([this, id = connection.id(), why] {
+    if (Channel* const channel = Find(id)) Break(*channel, why);
+  });
+}
+
+size_t MostStrangers(const TcpOptions& options) {
+  return std::min(options.max_strangers, static_cast<size_t>(KeptDescriptors()) / 4);
+}
+
+absl::StatusOr<std::unique_ptr<TcpEngine>> TcpEngine::Start(TcpOptions options) {
+  options.max_strangers = MostStrangers(options);
+  RUNAHEAD_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp({options.host, options.port}));
+  Descriptor epoll(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll.valid()) return ErrnoStatus(errno, "starting the engine");
+  return std::make_unique<Impl>(std::move(listener), std::move(epoll), options);
 }
 
 }  // namespace runahead

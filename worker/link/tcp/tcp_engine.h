@@ -1,5 +1,4 @@
-// Messages over TCP: the default, and robust against whatever comes to its port, for a fault on one connection ends
-// that connection alone.
+// Messages over TCP, robust against whatever comes to its port: a fault on one connection ends that connection alone.
 //
 // A connection for each pair of processes, made by whoever sends first (two when both do at once: each sends over the
 // one that it made). Large bytes go straight from the sender's buffer to the socket and from the socket to the
@@ -17,6 +16,8 @@
 
 namespace runahead {
 
+class LinkTls;
+
 struct TcpOptions {
   uint64_t incarnation = 0;
   uint32_t epoch = 0;
@@ -24,31 +25,27 @@ struct TcpOptions {
   int port = 0;                    // at which it listens; 0: any that is free
   // A living peer's thread answers in milliseconds. Who has not said and proved its hello by then is closed.
   absl::Duration hello_timeout = absl::Seconds(2);
-  // Connections that have not proved who they are, at the most; others wait until one has, or its time is over. More
-  // than a large fleet makes at one moment, and a part of the descriptors that a process usually has.
+  // Connections that have not proved who they are, at the most: one more, and one of them goes (TcpStrangers::First).
+  // More than a large fleet makes at one moment; never above a quarter of the descriptors that are kept for such use.
   size_t max_strangers = 512;
-  ClusterKey key = {};                               // the same in all peers
-  std::shared_ptr<CommandQueue> commands = nullptr;  // null: one of its own
+  ClusterKey key = {};  // the same in all peers
+  // With which all peers encrypt; null: nobody does.
+  std::shared_ptr<const LinkTls> tls = nullptr;
+  // What its thread is given to do, also from outside; null: one of its own.
+  std::shared_ptr<CommandQueue> commands = nullptr;
 };
 
-class TcpEngine final : public MessageEngine {
- public:
-  static absl::StatusOr<std::unique_ptr<TcpEngine>> Start(const TcpOptions& options);
-  ~TcpEngine() override;
+// Of options.max_strangers, as many as the limit of descriptors allows.
+size_t MostStrangers(const TcpOptions& options);
 
-  const PeerId& self() const override;
-  void SetHandler(MessageKind kind, Handler handler) override;
-  void Connect(const PeerId& peer, Done on_death) override;
-  void Send(const PeerId& peer, MessageKind kind, std::string header, ConstBufferRef bytes, Done done) override;
-  void Close(const PeerKey& peer) override;
-  void CloseAll(uint64_t incarnation, uint32_t epoch) override;
-  void Stop() override;
-  std::string Transport(const PeerId& peer) override;
+class TcpEngine : public MessageEngine {
+ public:
+  // INVALID_ARGUMENT for a host that is none. A port that is taken is UNAVAILABLE, with the name of the worker's
+  // option.
+  static absl::StatusOr<std::unique_ptr<TcpEngine>> Start(TcpOptions options);
 
  private:
   class Impl;
-  explicit TcpEngine(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace runahead

@@ -1,4 +1,4 @@
-// The engine behind TcpEngine: all of it lives on the progress thread, but for the command queue.
+// The engine: all of it lives on the progress thread, but for the command queue.
 #pragma once
 
 #include <array>
@@ -13,45 +13,43 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "kernels/base/event.h"
+#include "server/base/accepter.h"
+#include "server/base/rare_line.h"
 #include "worker/link/command_queue.h"
 #include "worker/link/ended_generations.h"
 #include "worker/link/tcp/tcp_connection.h"
 #include "worker/link/tcp/tcp_engine.h"
 #include "worker/link/tcp/tcp_socket.h"
+#include "worker/link/tcp/tcp_strangers.h"
 
 namespace runahead {
 
-class TcpEngine::Impl final : public TcpConnection::Listener {
+class TcpEngine::Impl final : public TcpEngine, public TcpConnection::Listener {
  public:
   Impl(TcpListener listener, Descriptor epoll, const TcpOptions& options);
   ~Impl() override;
 
-  const PeerId& self() const { return self_; }
-  // Runs `command` on the progress thread. False when the engine has stopped.
-  bool Post(std::function<void()> command) { return commands_->Post(std::move(command)); }
-  // The same, and waits for it.
-  void PostAndWait(std::function<void()> command);
-
-  // On the progress thread:
-  void SetHandler(MessageKind kind, Handler handler) { handlers_[static_cast<size_t>(kind)] = std::move(handler); }
-  void Connect(const PeerId& id, Done on_death);
-  void Send(const PeerId& id, MessageKind kind, const std::string& header, ConstBufferRef bytes, Done done);
-  void Close(const PeerKey& key);
-  // All that a process in that epoch is reached over.
-  std::vector<PeerKey> KeysOf(uint64_t incarnation, uint32_t epoch) const;
-  void Stop();
-  std::string Transport(const PeerId& id) const;
+  // Any thread:
+  const PeerId& self() const override { return self_; }
+  void SetHandler(MessageKind kind, Handler handler) override;
+  void Connect(const PeerId& id, Done on_death) override;
+  void Send(const PeerId& id, MessageKind kind, std::string header, Outbound bytes, Done done) override;
+  void Break(const PeerKey& key, const absl::Status& why) override;
+  void Close(const PeerKey& key) override;
+  void CloseAll(const std::function<bool(const PeerKey&)>& which) override;
+  void Stop() override;
+  std::string Transport(const PeerId& id) override;
 
   absl::Status OnHello(TcpConnection& connection, const PeerId& from, const PeerKey& to) override;
   absl::Status OnProved(TcpConnection& connection, const PeerId& from) override;
-  void OnEager(TcpConnection& connection, MessageKind kind, std::string_view header,
-               std::shared_ptr<MessagePayload> payload) override;
-  void OnOffer(TcpConnection& connection, MessageKind kind, std::string_view header, uint64_t transfer,
-               uint64_t bytes) override;
+  void OnMessage(TcpConnection& connection, MessageKind kind, std::string_view header,
+                 const std::shared_ptr<const TcpConnection::Offer>& offer) override;
+  void OnQueued(TcpConnection& connection) override { MarkDirty(*Find(connection.id())); }
+  void OnBroken(TcpConnection& connection, const absl::Status& why) override;
 
  private:
   using Clock = std::chrono::steady_clock;
-  class OfferedPayload;
+  class Payload;
   struct Channel;
 
   // Another process that there are connections to.
@@ -71,6 +69,14 @@ class TcpEngine::Impl final : public TcpConnection::Listener {
     bool wants_write = false;  // as epoll knows it
   };
 
+  // Runs `command` on the progress thread. False when the engine has stopped.
+  bool Post(std::function<void()> command) { return commands_->Post(std::move(command)); }
+  // The same, and waits for it.
+  void PostAndWait(std::function<void()> command);
+  // The same for what ends connections, and for all that these had under way.
+  void EndAndWait(std::function<void()> command);
+
+  // All that follows is the progress thread's.
   void Loop();
   void RunCommands();
   void WaitForEvents();
@@ -79,31 +85,38 @@ class TcpEngine::Impl final : public TcpConnection::Listener {
   void Flush();
   void WriteTo(Channel& channel);
   void MarkDirty(Channel& channel);
-  void Deliver(const Channel& channel, MessageKind kind, std::string_view header,
-               std::shared_ptr<MessagePayload> payload);
 
   // Connections and peers (tcp_engine_peers.cc):
   absl::StatusOr<std::shared_ptr<Peer>> Reach(const PeerId& id);
   // An edge's connection is made once. Were it made again, an end that had not heard of the first one's death would go
   // on over the second one, without the frames that were lost between. Hand-off's (generation 0) is made again.
   bool HasEnded(const PeerKey& key) const { return key.generation > 0 && ended_.Contains(key); }
-  absl::StatusOr<Channel*> Add(Descriptor socket);
-  void AcceptAll();
-  // Nobody is accepted for a moment.
-  void PauseListener(const char* why);
-  void WatchListener(bool watched);
+  // `calls`: it was made here.
+  absl::StatusOr<Channel*> Add(Descriptor socket, bool calls);
   // Makes a stranger's channel one of the peer's.
   absl::Status Adopt(Channel& channel, const PeerId& from);
   // The peer of that id if its connections live; what they died of is looked for first.
   std::shared_ptr<Peer> StillThere(const PeerId& from);
   void Answered(Peer& peer);
-  // The channel broke: with it the peer dies.
+  // The channel broke: with it the peer dies. The log says so of a stranger's, too, once in a while.
   void Break(Channel& channel, const absl::Status& why);
-  void Kill(const std::shared_ptr<Peer>& peer, const absl::Status& why);
+  void Kill(std::shared_ptr<Peer> peer, const absl::Status& why);
+  void EndAll();
   void Remove(Channel& channel, const absl::Status& why);
   // Ends what has not proved its hello in time. Returns milliseconds until the next time is over; -1 for never.
   int CheckHellos();
   Channel* Find(uint64_t id) const;
+
+  // Those who come (tcp_engine_accept.cc):
+  void AcceptAll();
+  // Sends strangers away where they are too many. False, and nobody is accepted for a moment: the first to go may still
+  // be about to say who it is.
+  bool MakeRoom();
+  void SendAway(const TcpStrangers::Stranger& stranger);
+  // Nobody is accepted for a moment, and the log says why.
+  void GiveUpAccepting(const char* why);
+  void PauseListener(Clock::time_point until);
+  void WatchListener(bool watched);
 
   const TcpOptions options_;
   const TcpListener listener_;
@@ -114,13 +127,15 @@ class TcpEngine::Impl final : public TcpConnection::Listener {
   absl::flat_hash_map<uint64_t, std::unique_ptr<Channel>> channels_;  // by the connection's id
   absl::flat_hash_map<PeerKey, std::shared_ptr<Peer>> peers_;
   EndedGenerations ended_;
+  Accepter accepter_;
   std::set<uint64_t> ungreeted_;  // connections without a proved hello, oldest first
-  std::set<uint64_t> strangers_;  // those of them that others made
+  TcpStrangers strangers_;        // those of them that others made
   std::vector<uint64_t> dirty_;
-  uint64_t next_id_ = 2;  // 0 and 1 are the command queue's and the listener's
-  bool paused_ = false;   // the listener, until resume_at_
+  std::vector<Event> ends_;  // of what connections that have ended had under way
+  uint64_t next_id_ = 2;     // 0 and 1 are the command queue's and the listener's
+  bool paused_ = false;      // the listener, until resume_at_
   Clock::time_point resume_at_;
-  Clock::time_point say_pause_at_;
+  RareLine gave_up_{absl::Seconds(10)}, sent_away_{absl::Seconds(10)}, refused_{absl::Seconds(10)};
   bool stopped_ = false;  // nobody is connected to any more
   bool ending_ = false;   // the thread is to end
   std::thread thread_;

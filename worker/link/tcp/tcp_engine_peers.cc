@@ -3,12 +3,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "server/base/descriptor_limit.h"
 #include "server/base/logging.h"
+#include "worker/link/tcp/link_tls.h"
 #include "worker/link/tcp/tcp_engine_impl.h"
 
 namespace runahead {
@@ -16,9 +17,6 @@ namespace {
 
 // Processes that connected to here. A worker has a few.
 constexpr size_t kMaxPeers = 4096;
-// When nobody can be accepted it is tried again after this time, and said in the log once in a while.
-constexpr std::chrono::milliseconds kAcceptPause{100};
-constexpr std::chrono::seconds kSayAgain{10};
 
 }  // namespace
 
@@ -27,16 +25,24 @@ TcpEngine::Impl::Channel* TcpEngine::Impl::Find(uint64_t id) const {
   return found == channels_.end() ? nullptr : found->second.get();
 }
 
-absl::StatusOr<TcpEngine::Impl::Channel*> TcpEngine::Impl::Add(Descriptor socket) {
+absl::StatusOr<TcpEngine::Impl::Channel*> TcpEngine::Impl::Add(Descriptor socket, bool calls) {
   const uint64_t id = next_id_++;
+  const int fd = socket.get();
+  std::unique_ptr<TcpStream> stream;
+  if (options_.tls == nullptr) {
+    stream = std::make_unique<PlainStream>(std::move(socket));
+  } else {
+    RUNAHEAD_ASSIGN_OR_RETURN(stream, options_.tls->Over(std::move(socket), calls));
+  }
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = id;
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
     return ErrnoStatus(errno, "watching a connection");
   }
   auto channel = std::make_unique<Channel>();
-  channel->connection = std::make_unique<TcpConnection>(id, std::move(socket), options_.key, *this);
+  channel->connection = std::make_unique<TcpConnection>(id, std::move(stream), options_.key, *this,
+                                                        [this](std::function<void()> task) { Post(std::move(task)); });
   channel->hello_by = Clock::now() + absl::ToChronoMilliseconds(options_.hello_timeout);
   ungreeted_.insert(id);
   return channels_.emplace(id, std::move(channel)).first->second.get();
@@ -50,7 +56,7 @@ absl::StatusOr<std::shared_ptr<TcpEngine::Impl::Peer>> TcpEngine::Impl::Reach(co
   }
   if (HasEnded(id.key())) return absl::UnavailableError("the edge's connection has ended");
   RUNAHEAD_ASSIGN_OR_RETURN(Descriptor socket, ConnectTcp(id.address));
-  RUNAHEAD_ASSIGN_OR_RETURN(Channel* const channel, Add(std::move(socket)));
+  RUNAHEAD_ASSIGN_OR_RETURN(Channel* const channel, Add(std::move(socket), /*calls=*/true));
   auto peer = std::make_shared<Peer>();
   peer->id = id;
   peer->channels.push_back(channel);
@@ -62,46 +68,6 @@ absl::StatusOr<std::shared_ptr<TcpEngine::Impl::Peer>> TcpEngine::Impl::Reach(co
   return peer;
 }
 
-// Strangers only go when their time is over: the honest ones among them may have said hello already, unread. Who comes
-// when there are too many waits in the listener's backlog.
-void TcpEngine::Impl::AcceptAll() {
-  while (strangers_.size() < options_.max_strangers) {
-    absl::StatusOr<Descriptor> socket = AcceptTcp(listener_.descriptor);
-    if (absl::IsResourceExhausted(socket.status())) {
-      return PauseListener("no descriptor is left to accept a connection (see ulimit -n)");
-    }
-    if (!socket.ok()) return PauseListener("the link's port takes no connections any more");
-    if (!socket->valid()) return;
-    if (IsAmongTheLast(socket->get(), KeptDescriptors() / 2)) {
-      return PauseListener("a connection was closed, for too few descriptors are left (see ulimit -n)");
-    }
-    if (const absl::StatusOr<Channel*> channel = Add(*std::move(socket)); channel.ok()) {
-      strangers_.insert((*channel)->connection->id());
-    }
-  }
-  PauseListener("too many connections have not said who they are");
-}
-
-void TcpEngine::Impl::PauseListener(const char* why) {
-  const Clock::time_point now = Clock::now();
-  if (now >= say_pause_at_) {
-    LogWarning("link", why, "; trying again");
-    say_pause_at_ = now + kSayAgain;
-  }
-  WatchListener(false);
-  resume_at_ = now + kAcceptPause;
-}
-
-void TcpEngine::Impl::WatchListener(bool watched) {
-  paused_ = !watched;
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = 1;
-  // Taken out, for one that is left in without events is still told of the listener's end, over and over.
-  const int change = watched ? EPOLL_CTL_ADD : EPOLL_CTL_DEL;
-  RUNAHEAD_CHECK(epoll_ctl(epoll_.get(), change, listener_.descriptor.get(), &event) == 0);
-}
-
 absl::Status TcpEngine::Impl::OnHello(TcpConnection& connection, const PeerId& from, const PeerKey& to) {
   Channel& channel = *Find(connection.id());
   if (stopped_) return absl::UnavailableError("the engine has stopped");
@@ -111,6 +77,7 @@ absl::Status TcpEngine::Impl::OnHello(TcpConnection& connection, const PeerId& f
     return absl::UnavailableError("another process is at the peer's address");
   }
   if (channel.made_here) return absl::OkStatus();
+  strangers_.Greeted(connection.id());
   channel.connection->SendHello(self_, from.key());
   MarkDirty(channel);
   return absl::OkStatus();
@@ -121,7 +88,7 @@ absl::Status TcpEngine::Impl::OnProved(TcpConnection& connection, const PeerId& 
   Channel& channel = *Find(connection.id());
   if (!channel.made_here) RUNAHEAD_RETURN_IF_ERROR(Adopt(channel, from));
   ungreeted_.erase(connection.id());
-  strangers_.erase(connection.id());
+  strangers_.Remove(connection.id());
   Answered(*channel.peer);
   return absl::OkStatus();
 }
@@ -161,7 +128,8 @@ std::shared_ptr<TcpEngine::Impl::Peer> TcpEngine::Impl::StillThere(const PeerId&
 
 void TcpEngine::Impl::Answered(Peer& peer) {
   if (std::exchange(peer.answered, true)) return;
-  LogInfo("link", "connected to ", Describe(peer.id.key()), " over ", Transport(peer.id));
+  LogInfo("link", "connected to ", Describe(peer.id.key()), " over tcp ", peer.id.address,
+          options_.tls == nullptr ? "" : ", encrypted");
 }
 
 int TcpEngine::Impl::CheckHellos() {
@@ -180,11 +148,15 @@ int TcpEngine::Impl::CheckHellos() {
 }
 
 void TcpEngine::Impl::Break(Channel& channel, const absl::Status& why) {
-  if (channel.peer != nullptr) return Kill(std::shared_ptr<Peer>(channel.peer), why);
+  if (channel.peer != nullptr) return Kill(channel.peer, why);
+  if (const std::optional<int64_t> times = refused_.Happened()) {
+    LogWarning("link", "a connection from ", strangers_.HostOf(channel.connection->id()),
+               " ends before it has proved who it is: ", why.message(), "; ", *times, " since this was said last");
+  }
   Remove(channel, why);
 }
 
-void TcpEngine::Impl::Kill(const std::shared_ptr<Peer>& peer, const absl::Status& why) {
+void TcpEngine::Impl::Kill(std::shared_ptr<Peer> peer, const absl::Status& why) {
   LogInfo("link", "connection to ", Describe(peer->id.key()), " ends: ", why.message());
   peers_.erase(peer->id.key());
   ended_.Add(peer->id.key());
@@ -197,29 +169,13 @@ void TcpEngine::Impl::Remove(Channel& channel, const absl::Status& why) {
   const uint64_t id = channel.connection->id();
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, channel.connection->fd(), nullptr);
   ungreeted_.erase(id);
-  strangers_.erase(id);
+  strangers_.Remove(id);
   const std::unique_ptr<Channel> removed = std::move(channels_.at(id));
   channels_.erase(id);
-  removed->connection->Fail(why);
-}
-
-void TcpEngine::Impl::Close(const PeerKey& key) {
-  const auto found = peers_.find(key);
-  if (found == peers_.end()) return;
-  const std::shared_ptr<Peer> peer = found->second;
-  Kill(peer, absl::UnavailableError("the connection was closed here"));
-}
-
-std::vector<PeerKey> TcpEngine::Impl::KeysOf(uint64_t incarnation, uint32_t epoch) const {
-  std::vector<PeerKey> keys;
-  for (const auto& [key, peer] : peers_) {
-    if (key.incarnation == incarnation && key.epoch == epoch) keys.push_back(key);
+  ends_.erase(std::remove_if(ends_.begin(), ends_.end(), [](const Event& end) { return end.fired(); }), ends_.end());
+  for (Event& end : removed->connection->Fail(why)) {
+    if (!end.fired()) ends_.push_back(std::move(end));
   }
-  return keys;
-}
-
-std::string TcpEngine::Impl::Transport(const PeerId& id) const {
-  return peers_.contains(id.key()) ? absl::StrCat("tcp ", id.address) : "";
 }
 
 }  // namespace runahead

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/listen_error.h"
-#include "worker/link/link_address.h"
+#include "server/base/socket_address.h"
 
 namespace runahead {
 namespace {
@@ -20,16 +20,6 @@ namespace {
 constexpr int kLostMillis = 6000;
 constexpr int kKeepAliveSeconds = 2;
 constexpr int kBacklog = 1024;
-
-// What cannot be set only makes it slower, or a loss noticed later.
-void Tune(int fd) {
-  const auto set = [fd](int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof(value)); };
-  set(IPPROTO_TCP, TCP_NODELAY, 1);
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveSeconds);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveSeconds);
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, kLostMillis);
-}
 
 absl::StatusOr<Descriptor> NewSocket(int family) {
   Descriptor descriptor(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -58,30 +48,26 @@ absl::StatusOr<TcpListener> ListenTcp(const HostPort& at) {
 }
 
 absl::StatusOr<Descriptor> ConnectTcp(const std::string& address) {
-  RUNAHEAD_ASSIGN_OR_RETURN(const SocketAddress socket, ParseLinkAddress(address));
+  const absl::StatusOr<HostPort> at = ParseHostPort(address);  // which may come from anyone
+  if (!at.ok()) return absl::InvalidArgumentError("the link address is damaged or none of this version");
+  RUNAHEAD_ASSIGN_OR_RETURN(const SocketAddress socket, NumericSocketAddress(*at));
   RUNAHEAD_ASSIGN_OR_RETURN(Descriptor descriptor, NewSocket(socket.storage.ss_family));
-  Tune(descriptor.get());
+  TuneTcp(descriptor);
   if (connect(descriptor.get(), socket.get(), socket.length) != 0 && errno != EINPROGRESS) {
     return ErrnoStatus(errno, absl::StrCat("connecting to ", address));
   }
   return descriptor;
 }
 
-absl::StatusOr<Descriptor> AcceptTcp(const Descriptor& listener) {
-  for (;;) {
-    Descriptor descriptor(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (descriptor.valid()) {
-      Tune(descriptor.get());
-      return descriptor;
-    }
-    if (errno == EAGAIN) return descriptor;
-    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      return absl::ResourceExhaustedError(absl::StrCat("accepting a connection: ", std::strerror(errno)));
-    }
-    // Not this one connection but the listener itself: somebody ended the socket.
-    if (errno == EINVAL || errno == EBADF) return ErrnoStatus(errno, "accepting a connection");
-    // All else is about the one connection, which is gone already: the next.
-  }
+void TuneTcp(const Descriptor& connection) {
+  const auto set = [fd = connection.get()](int level, int option, int value) {
+    setsockopt(fd, level, option, &value, sizeof(value));
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveSeconds);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveSeconds);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, kLostMillis);
 }
 
 }  // namespace runahead

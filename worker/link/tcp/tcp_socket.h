@@ -18,11 +18,12 @@ struct TcpListener {
 // connections of who listened there before. Errors name the worker's option.
 absl::StatusOr<TcpListener> ListenTcp(const HostPort& at);
 
-// A connection being made to what a TcpListener's address says. Refusals show when it is used.
+// A connection being made to what a TcpListener's address says. Refusals show when it is used. INVALID_ARGUMENT: it is
+// no such address.
 absl::StatusOr<Descriptor> ConnectTcp(const std::string& address);
 
-// The next connection that somebody made; invalid when there is none. RESOURCE_EXHAUSTED: no descriptor is left.
-absl::StatusOr<Descriptor> AcceptTcp(const Descriptor& listener);
+// What links set of a socket. What cannot be set only makes it slower, or a loss noticed later.
+void TuneTcp(const Descriptor& connection);
 
 // UNAVAILABLE, with errno's words for `what` was tried.
 absl::Status ErrnoStatus(int error, const std::string& what);

@@ -1,8 +1,8 @@
 // What TCP engines say. A connection begins with a hello and a proof from each side (tcp_proof.h); after them come
 // frames, each a prefix and what it announces. Little-endian, as all hosts that we build for are.
 //
-// A prefix and a header come as they were sent, or the connection ends: each has a checksum. The bytes of a message
-// have none here; who sends them has one.
+// A prefix and a header come as they were sent, or the connection ends: each has a checksum. So have the bytes of a
+// transfer, all of them together; those that come damaged are sent again.
 #pragma once
 
 #include <xxhash.h>
@@ -21,7 +21,7 @@ namespace runahead {
 // The sender's address follows.
 struct TcpHello {
   static constexpr uint32_t kMagic = 0x4B4E4C52;  // "RLNK"
-  static constexpr uint16_t kVersion = 3;
+  static constexpr uint16_t kVersion = 4;
   // Of a numeric host with its port; IPv6 with a zone is the longest.
   static constexpr uint16_t kMaxAddress = 128;
 
@@ -38,20 +38,23 @@ struct TcpHello {
 };
 
 enum class TcpFrame : uint8_t {
-  kMessage = 1,  // header and bytes follow
-  kOffer,        // the header follows; the bytes wait at the sender
-  kGrant,        // the receiver has a place for an offer's bytes
-  kDiscard,      // the receiver does not want them
-  kChunk,        // the next bytes of a granted offer follow
+  kMessage = 1,  // the header follows, and the bytes where it is a transfer of few
+  kOffer,        // a transfer: the header follows; the bytes wait at the sender
+  kGrant,        // the receiver has a place for so many more of a transfer's bytes
+  kChunk,        // the next bytes that were granted follow
+  kMoved,        // the bytes that were granted went past the connection
+  kAgain,        // the bytes are to be sent again from the first one on, as they are granted
+  kAnswer,       // the receiver has done with a transfer
 };
 
 struct TcpPrefix {
   TcpFrame frame = TcpFrame::kMessage;
-  uint8_t reserved = 0;
+  uint8_t answer = 0;         // kAnswer: an absl::StatusCode; OK where the bytes were taken
   uint16_t kind = 0;          // kMessage, kOffer
   uint32_t header_bytes = 0;  // kMessage, kOffer
-  uint64_t bytes = 0;         // kMessage, kChunk: that follow; kOffer: of the whole
-  uint64_t transfer = 0;      // of an offer: counts from 0 on each connection and side
+  uint64_t bytes = 0;         // kMessage, kChunk: that follow; kOffer: of the whole; kGrant: that may come
+  uint64_t transfer = 0;      // counts from 0 on each connection and side
+  uint64_t sum = 0;           // kMessage, the last kChunk, kMoved: of the transfer's bytes
   uint64_t header_hash = 0;   // kMessage, kOffer: xxHash64 of the header
   uint64_t hash = 0;          // xxHash64 of all before
 };

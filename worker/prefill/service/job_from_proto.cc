@@ -6,7 +6,7 @@
 #include "worker/service/proto_convert.h"
 
 namespace runahead {
-PrefillJob JobFromProto(const v1::StartJob& start, HandoffRoute route, absl::Time now) {
+PrefillJob JobFromProto(const v1::StartJob& start, absl::Time now) {
   PrefillJob job;
   job.id = start.job();
   job.request_id = start.request_id();
@@ -14,14 +14,13 @@ PrefillJob JobFromProto(const v1::StartJob& start, HandoffRoute route, absl::Tim
   job.bounds.assign(start.bounds().begin(), start.bounds().end());
   job.part = start.part();
   job.interleave = start.interleave();
+  job.expected_s = absl::ToDoubleSeconds(absl::Microseconds(start.expected_us()));
+  job.allowance_s = absl::ToDoubleSeconds(absl::Microseconds(start.allowance_us()));
   job.ids.assign(start.ids().begin(), start.ids().end());
   if (start.has_lease()) {
     job.lease = LeaseFromProto(start.lease());
     const v1::PeerAddress& decode = start.decode();
-    job.decode = {route == HandoffRoute::kLink ? decode.link_address() : decode.rpc_address(),
-                  decode.incarnation(),
-                  {},
-                  decode.epoch()};
+    job.decode = {decode.link_address(), decode.incarnation(), {}, decode.epoch()};
     job.decode_name = decode.name();
   }
   job.x_tokens = start.x_tokens();

@@ -7,9 +7,8 @@
 
 namespace runahead {
 
-// `route` says which address of the decode worker the job takes. A negative deadline has passed. Edges are left for the
-// caller. What does not fit together is found by CheckJob and
+// A negative deadline has passed. Edges are left for the caller. What does not fit together is found by CheckJob and
 // CheckSampling; no value crashes here.
-PrefillJob JobFromProto(const v1::StartJob& start, HandoffRoute route, absl::Time now);
+PrefillJob JobFromProto(const v1::StartJob& start, absl::Time now);
 
 }  // namespace runahead

@@ -74,6 +74,7 @@ void PrefillControl::OnFormLine(const v1::FormLine& line) {
   }
   if (line.has_predecessor()) OpenEdge(line.predecessor(), "predecessor");
   if (line.has_successor()) OpenEdge(line.successor(), "successor");
+  if (line.question() != 0) ReportPaths(line.question());
 }
 
 void PrefillControl::OpenEdge(const v1::PeerAddress& address, const char* what) {
@@ -114,9 +115,12 @@ void PrefillControl::CloseEdges(const std::function<bool(const PeerId&)>& meant)
   }
 }
 
-void PrefillControl::OnPing() {
+// A job that failed over a path reports its end after the path's health has changed, and the router asks after that
+// report: what the answer does not tell of such a path has nothing to do with the failure.
+void PrefillControl::ReportPaths(uint64_t question) {
   v1::ControlReport report;
   v1::PathStates& states = *report.mutable_paths();
+  states.set_question(question);
   for (auto& [key, known] : known_) {
     const absl::Status health = known.edge == nullptr ? known.failure : known.edge->Health();
     v1::PathCondition now = v1::PATH_CONDITION_OPENING;
@@ -131,7 +135,7 @@ void PrefillControl::OnPing() {
     const bool up = path.status.ok();
     AddState(states, path.decode, up ? v1::PATH_CONDITION_UP : v1::PATH_CONDITION_BROKEN, path.status);
   }
-  if (states.states_size() > 0) report_(std::move(report));
+  if (states.states_size() > 0 || question != 0) report_(std::move(report));
 }
 
 void PrefillControl::AddState(v1::PathStates& states, const PeerId& peer, v1::PathCondition condition,
@@ -145,7 +149,7 @@ void PrefillControl::AddState(v1::PathStates& states, const PeerId& peer, v1::Pa
 }
 
 void PrefillControl::OnStart(const v1::StartJob& start) {
-  PrefillJob job = JobFromProto(start, route_, MonotonicNow());
+  PrefillJob job = JobFromProto(start, MonotonicNow());
   if (const Known* known = Find(start.predecessor()); job.part > 0 && known != nullptr) {
     job.predecessor = known->edge;
     job.predecessor_name = known->name;

@@ -1,6 +1,7 @@
 // The prefill role behind the control stream: commands become jobs and edges, a job's news become reports.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,9 +20,8 @@ namespace runahead {
 class PrefillControl : public PrefillObserver {
  public:
   // All references outlive the control. Bind must follow before any command comes.
-  PrefillControl(EdgeFactory& edges, DecodePaths& paths, HandoffRoute route, PrefillMetrics& metrics,
-                 MetricRegistry& registry)
-      : edges_(edges), paths_(paths), route_(route), metrics_(metrics), registry_(registry) {}
+  PrefillControl(EdgeFactory& edges, DecodePaths& paths, PrefillMetrics& metrics, MetricRegistry& registry)
+      : edges_(edges), paths_(paths), metrics_(metrics), registry_(registry) {}
   void Bind(PrefillStage* stage, std::function<void(v1::ControlReport)> report);
 
   // As ControlHandler's.
@@ -29,7 +29,7 @@ class PrefillControl : public PrefillObserver {
   void OnStart(const v1::StartJob& start);
   void OnCancel(uint64_t job);
   // Reports which edges and ways of hand-off opened, broke or work again since the last time.
-  void OnPing();
+  void OnPing() { ReportPaths(0); }
 
   void OnFirstToken(const PrefillJob& job, const Sampled& token, double queue_s, double prefill_s) override;
   void OnDone(const PrefillJob& job, const JobEnd& end, const JobTimes& times) override;
@@ -48,13 +48,14 @@ class PrefillControl : public PrefillObserver {
   const Known* Find(const v1::WorkerLife& worker) const;
   // Those for which `meant` is true end; what waits for them fails.
   void CloseEdges(const std::function<bool(const PeerId&)>& meant);
+  // Also answers the router's question of that number; 0: it has not asked, and hears nothing where nothing changed.
+  void ReportPaths(uint64_t question);
   static void AddState(v1::PathStates& states, const PeerId& peer, v1::PathCondition condition,
                        const absl::Status& status);
   void ReportDone(const PrefillJob& job, const JobEnd& end);
 
   EdgeFactory& edges_;
   DecodePaths& paths_;
-  const HandoffRoute route_;
   PrefillMetrics& metrics_;
   MetricRegistry& registry_;  // for what is counted by neighbour
   PrefillStage* stage_ = nullptr;

@@ -1,12 +1,11 @@
 // What KVPR moves, multiplies and attends to, seen from outside.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "tests/testing/wrapping_device.h"
 #include "worker/kv/store.h"
@@ -17,17 +16,16 @@ namespace runahead {
 class CountingDevice final : public WrappingDevice {
  public:
   using WrappingDevice::WrappingDevice;
-  std::unique_ptr<Stream> NewStream(std::string_view name) override {
-    std::unique_ptr<Stream> stream = inner_->NewStream(name);
-    if (name == "kvpr store") store_stream_ = stream.get();
-    return stream;
-  }
   absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) override {
     if (from.buffer == kv_) kv_bytes[from.offset / kv_layer_] += from.size;
     if (from.buffer == x_) x_bytes[from.offset / x_layer_] += from.size;
-    if (to.buffer == kv_ || to.buffer == x_) ADD_FAILURE() << "what the device made comes through memory of its own";
-    if (&stream == store_stream_) written_back += from.size;
     return inner_->Copy(stream, from, to);
+  }
+  absl::Status ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<RowMove> rows,
+                            const MutTensor& out) override {
+    const bool back = out.ref.buffer == kv_ || out.ref.buffer == x_;
+    if (back) written_back += rows.size() * static_cast<size_t>(x.cols) * DTypeSize(x.dtype);
+    return inner_->ExchangeRows(stream, x, std::move(rows), out);
   }
   absl::Status Linear(Stream& stream, const ConstTensor& tensor, std::shared_ptr<const Weights> w,
                       const LinearOptions& options, const MutTensor& out) override {
@@ -57,7 +55,6 @@ class CountingDevice final : public WrappingDevice {
  private:
   std::shared_ptr<Buffer> kv_, x_;  // the stores'
   size_t kv_layer_ = 0, x_layer_ = 0;
-  const Stream* store_stream_ = nullptr;  // of the loop that was made last
 };
 
 // What the host's device attended.

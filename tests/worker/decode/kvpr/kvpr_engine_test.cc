@@ -58,14 +58,16 @@ class KvprEngineTest : public ::testing::Test {
     engine_ = *DecodeEngine::Create(*device_, model_, *store_, std::move(steps));
   }
 
+  // `output` is there already, behind the first token.
   std::shared_ptr<CollectingSink> Add(int seed, int64_t prompt, int64_t tokens = kTokens,
-                                      SequenceNumber* number = nullptr) {
+                                      SequenceNumber* number = nullptr, absl::Span<const int32_t> output = {}) {
     DecodeSequence sequence;
     const bool with_x = store_->x_arena() != nullptr;
-    sequence.lease = *store_->Reserve(prompt, prompt + tokens, {}, with_x);
+    sequence.lease = *store_->Reserve({.prompt_tokens = prompt, .total_tokens = prompt + tokens, .with_x = with_x});
     sequence.request_id = absl::StrCat("request ", seed);
     for (int64_t i = 0; i < prompt; ++i) sequence.prompt_ids.push_back(static_cast<int32_t>((seed + 7 * i) % 320));
-    sequence.first_token = seed % 320;
+    sequence.output_ids = {seed % 320};
+    sequence.output_ids.insert(sequence.output_ids.end(), output.begin(), output.end());
     sequence.max_tokens = tokens;
     for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
       Fill(sequence.lease, layer, prompt, SliceKind::kKv, seed);
@@ -174,6 +176,23 @@ TEST_F(KvprEngineTest, WhatIsCancelledLeavesNothingAndChangesNobodysTokens) {
   EXPECT_EQ(stays->ids(), expected[0]);
   EXPECT_EQ(stays_too->ids(), expected[1]);
   ExpectNothingHeld();
+}
+
+// With the split fixed each position is computed as it was in the stream that is gone on with.
+TEST_F(KvprEngineTest, AnAnswerGoesOnBehindTheOutputThatItHas) {
+  for (const int64_t recomputed : {0, 64}) {
+    MakeEngine(recomputed);
+    const auto whole = Add(3, 600);
+    EXPECT_EQ(whole->AwaitEnd(), absl::OkStatus());
+    const std::vector<int32_t> expected = whole->ids();
+    ASSERT_EQ(expected.size(), kTokens - 1);
+    for (const size_t known : {1, 20, 38}) {
+      const auto rest = Add(3, 600, kTokens, nullptr, absl::MakeSpan(expected).first(known));
+      EXPECT_EQ(rest->AwaitEnd(), absl::OkStatus());
+      EXPECT_EQ(rest->ids(), std::vector<int32_t>(expected.begin() + known, expected.end())) << recomputed;
+    }
+    ExpectNothingHeld();
+  }
 }
 
 TEST_F(KvprEngineTest, WhatASequenceTookIsReportedByItsRequest) {

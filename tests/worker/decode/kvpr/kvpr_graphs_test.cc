@@ -43,7 +43,8 @@ class KvprGraphsTest : public ::testing::Test {
     if (kvpr) options.make_loop = [this](Stream& stream) { return MakeLoop(stream); };
     auto engine = *DecodeEngine::Create(*loaded_.device, loaded_.model, *store_, std::move(options));
     DecodeSequence sequence;
-    sequence.lease = *store_->Reserve(kPrompt, kPrompt + tokens, {}, true);
+    sequence.output_ids = {0};
+    sequence.lease = *store_->Reserve({.prompt_tokens = kPrompt, .total_tokens = kPrompt + tokens, .with_x = true});
     sequence.prompt_ids.assign(kPrompt, 7);
     sequence.max_tokens = tokens;
     for (int64_t layer = 0; layer < config.layers; ++layer) {

@@ -174,9 +174,14 @@ double BestL(const LaneCosts& costs, double bytes_per_s, double length) {
   return costs.kv_bytes * length / (costs.recompute_s * bytes_per_s + costs.kv_bytes - costs.x_bytes);
 }
 
+// Steps of the smallest split and little more, by which the controller sees what it takes.
+bool IsLook(int64_t l) {
+  return l <= kSplitTile;
+}
+
 // In the loop a step is planned before the one in front of it is measured.
 TEST(KvprMeasuredTest, ALinkOfHalfTheRateMovesTheSplitOnceAndForAll) {
-  constexpr int64_t kLength = 1000, kBefore = 10, kSettles = 10, kStays = 20;
+  constexpr int64_t kLength = 1000, kBefore = 20, kSettles = 10, kStays = 20;
   const LoadedModel loaded = LoadBehind(nullptr, 1);
   LaneCosts costs;
   costs.link_bytes_per_s = 1e8;
@@ -198,12 +203,15 @@ TEST(KvprMeasuredTest, ALinkOfHalfTheRateMovesTheSplitOnceAndForAll) {
   const double before = BestL(costs, costs.link_bytes_per_s, kLength);
   const double after = BestL(costs, costs.link_bytes_per_s / 2, kLength);
   ASSERT_GT(after, before + 3 * kSplitTile);
-  for (int64_t step = 0; step < kBefore; ++step) {
-    EXPECT_NEAR(static_cast<double>(l[step]), before, 1.5 * kSplitTile) << step;
+  int64_t looks = 0;
+  for (int64_t step = 0; step < kBefore + kSettles + kStays; ++step) {
+    const bool settles = step < kSettles || (step >= kBefore && step < kBefore + kSettles);
+    if (settles) continue;
+    looks += IsLook(l[step]);
+    if (IsLook(l[step])) continue;
+    EXPECT_NEAR(static_cast<double>(l[step]), step < kBefore ? before : after, 1.5 * kSplitTile) << step;
   }
-  const auto settled = l.begin() + kBefore + kSettles;
-  EXPECT_NEAR(static_cast<double>(*settled), after, 1.5 * kSplitTile);
-  EXPECT_LE(*std::max_element(settled, l.end()) - *std::min_element(settled, l.end()), kSplitTile);
+  EXPECT_LE(looks, 4);
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ class OrderDevice final : public WrappingDevice {
     return inner_->Linear(stream, x, std::move(w), options, out);
   }
   // q goes to the host, and partials, which are wider, come back.
-  absl::Status ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
+  absl::Status ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<RowMove> rows,
                             const MutTensor& out) override {
     if (x.cols == partials_cols_) recomputed_before_partials.push_back(recomputed);
     return inner_->ExchangeRows(stream, x, std::move(rows), out);

@@ -42,6 +42,22 @@ TEST_F(KvprRecomputeTest, IsBitwiseTheSameForTheSameSplitInAnyCompanyAndAnyChunk
   }
 }
 
+// The paper's bound, l <= s; ours is l <= s'.
+TEST_F(KvprRecomputeTest, StaysWithinThePromptWhereThatIsTheBound) {
+  const LoadedModel loaded = LoadHeads(kMha);
+  for (const bool of_prompt_only : {false, true}) {
+    KvprWorld world(loaded, {300}, 4);
+    std::vector<int64_t> l;
+    KvprOptions options{.of_prompt_only = of_prompt_only};
+    options.on_step = [&l](const KvprStep& step) { l.push_back(step.plan.rows.recomputed); };
+    world.UseKvpr(SplitAt(1000), options);
+    for (int step = 0; step < 4; ++step) world.Step();
+    world.LeaveAll();
+    EXPECT_EQ(l,
+              of_prompt_only ? (std::vector<int64_t>{300, 300, 300, 300}) : (std::vector<int64_t>{300, 301, 302, 303}));
+  }
+}
+
 // A worker gives KVPR what its device has left but for what steps take: that must be enough in the longest step, too.
 TEST(KvprLoopMemory, StepsFindRoomInWhatIsSpared) {
   constexpr int64_t kBatch = 4, kPrompt = 1000;
@@ -58,8 +74,8 @@ TEST(KvprLoopMemory, StepsFindRoomInWhatIsSpared) {
   const LoadedModel unbounded = load(size_t{1} << 30);
   const size_t weights = (size_t{1} << 30) - unbounded.device->memory_left();
   const ModelConfig& config = unbounded.model->config();
-  const auto scratch = static_cast<size_t>(KvprLoop::ScratchBytes(*unbounded.model, {}, kBatch));
-  const size_t steps = DecodeStepBytes(config, kBatch, kBatch * KvBlocksFor(kPrompt + 4) * kKvBlockTokens);
+  const auto scratch = static_cast<size_t>(KvprLoop::ScratchBytes(*unbounded.model, *unbounded.device, {}, kBatch));
+  const size_t steps = DecodeStepBytes(config, kBatch, {}, kBatch * KvBlocksFor(kPrompt + 4) * kKvBlockTokens);
   const size_t spared = steps + scratch, staging = size_t{24} << 20;
   const LoadedModel bounded = load(weights + spared + staging);
   KvprWorld world(bounded, std::vector<int64_t>(kBatch, kPrompt), 4, true, {}, &unbounded);

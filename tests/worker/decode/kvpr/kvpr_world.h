@@ -16,6 +16,7 @@
 #include "kernels/cpu/cpu_device.h"
 #include "tests/testing/device_tensor.h"
 #include "tests/testing/model_fixture.h"
+#include "tests/worker/decode/rows_world.h"
 #include "worker/decode/decode_loop.h"
 #include "worker/decode/kvpr/kvpr_loop.h"
 #include "worker/model/x_form.h"
@@ -76,9 +77,11 @@ inline std::unique_ptr<GivenSplit> SplitAt(int64_t l) {
 class KvprWorld {
  public:
   // `maker`: the same model with resident weights, which makes the contents; null: `loaded` itself. KV of tokens before
-  // `kv_from` has not been handed off, nor has what windows hide from decode: these rows are NaN.
+  // `kv_from` has not been handed off, nor has what windows hide from decode: these rows are NaN. `kept_x`: the form
+  // that X is quantised to on arrival; without it, it is kept as it comes.
   KvprWorld(const LoadedModel& loaded, std::vector<int64_t> prompts, int64_t steps, bool with_x = true,
-            std::optional<KvQuant> quant = {}, const LoadedModel* maker = nullptr, int64_t kv_from = 0)
+            std::optional<KvQuant> quant = {}, const LoadedModel* maker = nullptr, int64_t kv_from = 0,
+            std::optional<RowForm> kept_x = {})
       : loaded_(loaded),
         maker_(maker == nullptr ? loaded : *maker),
         device_(loaded.device),
@@ -92,7 +95,9 @@ class KvprWorld {
     KvStoreOptions options{
         .layers = config.layers, .row_bytes = loaded.model->kv_row_bytes(), .capacity_tokens = blocks * kKvBlockTokens};
     if (with_x) {
-      options.x_form = XFormOf(*loaded.model, *device_);
+      const RowForm arrives = XFormOf(*loaded.model, *device_);
+      options.x_form = kept_x.value_or(arrives);
+      if (kept_x.has_value()) options.x_quantisation = XQuantisation{arrives, config.hidden, host_.get()};
       options.x_row_bytes = RowFormBytes(options.x_form, config.hidden);
     }
     options.windows = loaded.model->windows();
@@ -120,22 +125,33 @@ class KvprWorld {
   StepLogits Step(const std::vector<size_t>& picked) {
     const auto logits = TryStep(picked);
     for (const size_t i : picked) ++sequences_[i]->position;
-    EXPECT_TRUE(logits.ok()) << logits.status();
-    RUNAHEAD_CHECK(logits.ok());
-    memory_.Finish();
-    StepLogits values;
-    for (int64_t row = 0; row < logits->rows; ++row) values.push_back(memory_.Read(logits->Rows(row, 1)));
-    return values;
+    return Values(logits);
   }
   // The same, which may fail; then it is still the next step.
   absl::StatusOr<Tensor> TryStep(const std::vector<size_t>& picked) {
     std::vector<DecodeRow> rows;
-    for (const size_t i : picked) {
-      Sequence& sequence = *sequences_[i];
-      rows.push_back({&sequence.kv, static_cast<int32_t>((7 * i + 31 * sequence.position) % 320), sequence.position,
-                      i == 0 ? recorder : nullptr});
-    }
+    for (const size_t i : picked) rows.push_back(NextRow(i, i == 0 ? recorder : nullptr));
     return loop_->Step(rows);
+  }
+  // A step with any number of rows of a sequence; the logits that are wanted, in the order of the rows.
+  StepLogits StepRows(const std::vector<NextRows>& step) {
+    std::vector<DecodeRow> rows;
+    for (const NextRows& next : step) {
+      for (int64_t i = 0; i < next.count; ++i, ++sequences_[next.sequence]->position) {
+        rows.push_back(NextRow(next.sequence, nullptr));
+        rows.back().wants_logits = next.wanted.empty() || next.wanted[i];
+      }
+    }
+    return Values(loop_->Step(rows));
+  }
+  // What the store has of a sequence's KV, or X, in a layer, once nothing is on its way.
+  std::vector<std::byte> Stored(size_t i, int64_t layer, bool x = false) {
+    std::vector<std::byte> bytes;
+    const KvArena& arena = x ? *store_->x_arena() : store_->arena();
+    for (const KvSpan& span : arena.Spans(sequences_[i]->kv.blocks(), layer, 0, sequences_[i]->position)) {
+      bytes.insert(bytes.end(), span.rows.data(), span.rows.data() + span.rows.size);
+    }
+    return bytes;
   }
   StepLogits Step() {
     std::vector<size_t> all(prompts_.size());
@@ -172,9 +188,24 @@ class KvprWorld {
     int64_t position = 0;
   };
 
+  DecodeRow NextRow(size_t i, SpanRecorder* spans) const {
+    const Sequence& sequence = *sequences_[i];
+    return {&sequence.kv, static_cast<int32_t>((7 * i + 31 * sequence.position) % 320), sequence.position, spans};
+  }
+  // Called once a step is done.
+  StepLogits Values(const absl::StatusOr<Tensor>& logits) {
+    EXPECT_TRUE(logits.ok()) << logits.status();
+    RUNAHEAD_CHECK(logits.ok());
+    memory_.Finish();
+    StepLogits values;
+    for (int64_t row = 0; row < logits->rows; ++row) values.push_back(memory_.Read(logits->Rows(row, 1)));
+    return values;
+  }
+
   void Fill(size_t i, int64_t steps) {
     const int64_t kv_from = std::min(kv_from_, prompts_[i]);
-    const LeaseId lease = *store_->Reserve(prompts_[i], prompts_[i] + steps, {}, with_x_, kv_from);
+    const LeaseId lease = *store_->Reserve(
+        {.prompt_tokens = prompts_[i], .total_tokens = prompts_[i] + steps, .with_x = with_x_, .kv_from = kv_from});
     for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
       const auto [kv, x] = KvAndX(i, layer);
       const int64_t hidden = HiddenIn(i, layer), from = std::max(kv_from, hidden);

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/recompute/split_solver.h"
+#include "tests/testing/solved_split.h"
 #include "tests/testing/test_device.h"
 #include "tests/worker/decode/kvpr/kvpr_cases.h"
 #include "tests/worker/decode/kvpr/kvpr_world.h"
@@ -151,7 +153,7 @@ TEST_P(KvprXInsteadTest, TheSolverKeepsToItInTheFirstStep) {
   options.on_step = [&](const KvprStep& step) {
     for (const LaneCuts& cut : step.plan.cuts) l.push_back(cut.recomputed_end);
   };
-  kvpr.UseKvpr(std::make_unique<ControlledSplit>(*SplitController::Create(SplitObjective::kStep, costs)), options);
+  kvpr.UseKvpr(std::make_unique<testing::SolvedSplit>(costs), options);
   for (int64_t step = 0; step < kSteps; ++step) ExpectClose(kvpr.Step(), expected[step]);
   kvpr.LeaveAll();
   std::vector<int64_t> expected_l(2 * kSteps, 0);

@@ -4,6 +4,7 @@
 #include <grpcpp/server_builder.h>
 
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +19,7 @@
 #include "server/rpc/status.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/sampling_device.h"
+#include "tests/worker/decode/engine_fixture.h"
 #include "tests/worker/decode/hash_model.h"
 #include "tests/worker/decode/hash_sequences.h"
 #include "worker/decode/static_window_loop.h"
@@ -38,17 +40,18 @@ v1::DecodeRequest ToProto(const DecodeSequence& sequence) {
   v1::DecodeRequest request;
   *request.mutable_lease() = LeaseToProto(sequence.lease);
   for (const int32_t id : sequence.prompt_ids) request.add_prompt_ids(id);
-  request.set_first_token(sequence.first_token);
+  request.set_first_token(sequence.output_ids.at(0));
   request.set_max_tokens(static_cast<int32_t>(sequence.max_tokens));
   for (const int32_t id : sequence.stop_ids) request.add_stop_ids(id);
   return request;
 }
 
 // With X of `x_row_bytes` a row in the store; decode is over static windows for contexts of `window`, or over the
-// store. kv_from: DecodeServiceOptions.
+// store. kv_from: DecodeServiceOptions. step_rows: DecodeEngineOptions.
 struct DecodeServiceSetup {
   int64_t x_row_bytes = 0, window = 0;
-  std::function<int64_t(int64_t)> kv_from = {};
+  std::function<std::optional<int64_t>(int64_t)> kv_from = {};
+  int64_t step_rows = 0;
 };
 
 class DecodeServiceTest : public ::testing::Test {
@@ -59,8 +62,14 @@ class DecodeServiceTest : public ::testing::Test {
     absl::StatusOr<std::unique_ptr<KvStore>> store = KvStore::Create(of_store, device_, clock_);
     RUNAHEAD_CHECK(store.ok());
     store_ = *std::move(store);
-    auto model = std::make_shared<HashModel>(device_);
+    auto model = model_ = std::make_shared<HashModel>(device_);
     DecodeEngineOptions steps;
+    steps.step_rows = setup.step_rows;
+    steps.on_parking = [this](const DecodeParking& parking) {
+      const v1::DecodeLoad load = service_->Load();
+      MutexLock lock(mu_);
+      if (parking.one_more) at_parking_.push_back(load);
+    };
     if (setup.window > 0) {
       steps.make_loop = [this, window = setup.window, &model = *model](Stream& stream) {
         return StaticWindowLoop::Create(model, device_, *store_, stream, {*MakeStaticWindowSize(window), 4});
@@ -89,6 +98,8 @@ class DecodeServiceTest : public ::testing::Test {
   FakeClock clock_;
   Mutex mu_;
   CondVar changed_;
+  std::vector<v1::DecodeLoad> at_parking_ RUNAHEAD_GUARDED_BY(mu_);  // what the service said when one was parked
+  std::shared_ptr<HashModel> model_;
   std::unique_ptr<KvStore> store_;
   std::unique_ptr<DecodeEngine> engine_;
   std::unique_ptr<DecodeService> service_;
@@ -122,12 +133,25 @@ class DecodeServiceTcp : public DecodeServiceTest {
     RUNAHEAD_RETURN_IF_ERROR(FromGrpcStatus(reader->Finish()));
     return ids;
   }
-  absl::StatusOr<v1::ReserveReply> Reserve(int prompt, int total, std::optional<int> max_x_tokens = std::nullopt) {
+  absl::StatusOr<v1::ReserveReply> Reserve(int prompt, int total, std::optional<int> max_x_tokens = std::nullopt,
+                                           std::optional<int> handed_tokens = std::nullopt) {
     grpc::ClientContext context;
     v1::ReserveRequest request;
     request.set_prompt_tokens(prompt);
     request.set_total_tokens(total);
     if (max_x_tokens.has_value()) request.set_max_x_tokens(*max_x_tokens);
+    if (handed_tokens.has_value()) request.set_handed_tokens(*handed_tokens);
+    v1::ReserveReply reply;
+    RUNAHEAD_RETURN_IF_ERROR(FromGrpcStatus(stub_->Reserve(&context, request, &reply)));
+    return reply;
+  }
+  absl::StatusOr<v1::ReserveReply> ReserveExpecting(int prompt, int total, int expected, bool parked_first = false) {
+    grpc::ClientContext context;
+    v1::ReserveRequest request;
+    request.set_prompt_tokens(prompt);
+    request.set_total_tokens(total);
+    request.set_expected_tokens(expected);
+    request.set_parked_first(parked_first);
     v1::ReserveReply reply;
     RUNAHEAD_RETURN_IF_ERROR(FromGrpcStatus(stub_->Reserve(&context, request, &reply)));
     return reply;
@@ -147,6 +171,25 @@ class DecodeServiceTcp : public DecodeServiceTest {
   std::unique_ptr<RpcServer> server_;
   std::unique_ptr<v1::Decode::Stub> stub_;
 };
+
+TEST_F(DecodeServiceTcp, SaysWhatIsTakenAndWhatIsFree) {
+  const auto expect = [this](int leases, int blocks) {
+    const v1::DecodeLoad load = service_->Load();
+    EXPECT_EQ(load.slots_used(), leases);
+    EXPECT_EQ(load.slots_free(), DecodeEngineOptions().max_batch - leases);
+    EXPECT_EQ(load.running(), 0) << "nobody decodes";
+    EXPECT_EQ(load.remaining_tokens_size(), 0);
+    EXPECT_EQ(load.blocks_used(), blocks);
+    EXPECT_EQ(load.blocks_growable(), 16 - blocks);
+  };
+  expect(0, 0);
+  const absl::StatusOr<v1::ReserveReply> one = Reserve(10, kKvBlockTokens + 1);
+  ASSERT_TRUE(one.ok()) << one.status();
+  ASSERT_TRUE(Reserve(10, 20).ok());
+  expect(2, 3);
+  store_->Release(LeaseFromProto(one->lease()));
+  expect(1, 1);
+}
 
 TEST_F(DecodeServiceTcp, OneThatIsTracedEndsWithItsSpans) {
   const DecodeSequence sequence = MakeHashSequence(*store_, 1, 10, 5);
@@ -187,7 +230,235 @@ TEST_F(DecodeServiceOverWindows, ReservesWhatFitsAndRefusesTheRestBeforePrefill)
   const absl::Status longer = Reserve(10, 65).status();
   EXPECT_EQ(longer.code(), absl::StatusCode::kOutOfRange);  // which a router passes on as it is
   EXPECT_THAT(longer.message(), HasSubstr("a static_window of at least 65"));
+  grpc::ClientContext context;
+  v1::ReserveRequest moved;
+  moved.set_prompt_tokens(10);
+  moved.set_total_tokens(60);
+  moved.set_arriving_tokens(20);
+  v1::ReserveReply reply;
+  EXPECT_EQ(stub_->Reserve(&context, moved, &reply).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_EQ(store_->stats().leases, 1);
+}
+
+// Says at once that all has been taken, or that nothing is.
+class PromptCarrier final : public SequenceCarrier {
+ public:
+  explicit PromptCarrier(absl::StatusOr<int64_t> answer) : answer_(std::move(answer)) {}
+  void Send(KvStore::Lent, Done done) override { done(answer_); }
+  void Cancel() override {}
+
+ private:
+  const absl::StatusOr<int64_t> answer_;
+};
+
+class DecodeServiceMoves : public DecodeServiceTcp {
+ protected:
+  struct Stream {
+    std::vector<v1::DecodeReply> replies;
+    grpc::Status status;
+  };
+  // All that comes of a sequence that is asked to move when it has given two tokens.
+  Stream MoveBy(const absl::StatusOr<int64_t>& answer) {
+    sequence_ = MakeHashSequence(*store_, 5, 100, 300);
+    FillHashKv(*store_, sequence_);
+    model_->on_pass = [this] { door_.Pass(); };
+    door_.LetPass(2);
+    grpc::ClientContext context;
+    const auto reader = stub_->Generate(&context, ToProto(sequence_));
+    Stream stream;
+    door_.AwaitComing(3);  // the step behind the two that may pass
+    EXPECT_TRUE(engine_->Move(sequence_.lease, std::make_shared<PromptCarrier>(answer), 400));
+    door_.Open();
+    for (v1::DecodeReply reply; reader->Read(&reply);) stream.replies.push_back(reply);
+    stream.status = reader->Finish();
+    return stream;
+  }
+
+  testing::Door door_;
+  DecodeSequence sequence_;
+};
+
+TEST_F(DecodeServiceMoves, AStreamThatMovesEndsWithHowManyTokensTheOtherHas) {
+  const Stream stream = MoveBy(1000);
+  EXPECT_TRUE(stream.status.ok()) << stream.status.error_message();
+  int tokens = 0;
+  for (const v1::DecodeReply& reply : stream.replies) {
+    tokens += reply.tokens_size();
+    EXPECT_NE(reply.has_move(), reply.tokens_size() > 0) << "in a reply of its own";
+  }
+  const v1::MoveEnd& move = stream.replies.back().move();
+  EXPECT_EQ(move.moved_tokens(), 100 + tokens) << "all but the last one's";
+  EXPECT_LT(tokens, 299);
+  EXPECT_EQ(move.bytes() % 1000, 0);
+  EXPECT_GT(move.bytes(), 0);
+  AwaitNoLeases();
+}
+
+TEST_F(DecodeServiceMoves, AStreamThatDoesNotSaysWhyAndGoesOn) {
+  const Stream stream = MoveBy(absl::UnavailableError("the other one is gone"));
+  EXPECT_TRUE(stream.status.ok()) << stream.status.error_message();
+  std::vector<int32_t> ids;
+  std::string why_not;
+  for (const v1::DecodeReply& reply : stream.replies) {
+    for (const v1::SampledToken& token : reply.tokens()) ids.push_back(token.id());
+    if (reply.has_move()) why_not = reply.move().why_not();
+    EXPECT_FALSE(reply.move().has_moved_tokens());
+  }
+  EXPECT_EQ(ids, ExpectedTokens(sequence_));
+  EXPECT_EQ(why_not, "the other one is gone");
+  AwaitNoLeases();
+}
+
+class DecodeServiceRows : public DecodeServiceTcp {
+ protected:
+  DecodeServiceRows() : DecodeServiceTcp({.step_rows = 16}) {}
+
+  // One like `whole`, of whose prompt the first `handed` tokens come.
+  DecodeSequence ReservePart(const DecodeSequence& whole, int handed) {
+    DecodeSequence part = whole;
+    const auto prompt = static_cast<int>(whole.prompt_ids.size());
+    const absl::StatusOr<v1::ReserveReply> reply =
+        Reserve(prompt, prompt + static_cast<int>(whole.max_tokens), std::nullopt, handed);
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    EXPECT_TRUE(reply->has_handed_tokens());
+    EXPECT_EQ(reply->handed_tokens(), handed);
+    part.lease = LeaseFromProto(reply->lease());
+    FillHashKv(*store_, part);
+    return part;
+  }
+};
+
+TEST_F(DecodeServiceRows, ALeaseOfWhichThePromptsBeginningComesGivesTheStreamOfAWholeOne) {
+  const DecodeSequence whole = MakeHashSequence(*store_, 1, 300, 20);
+  FillHashKv(*store_, whole);
+  const absl::StatusOr<std::vector<int32_t>> expected = Generate(ToProto(whole));
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  EXPECT_EQ(*expected, ExpectedTokens(whole));
+  for (const int handed : {0, 200, 299}) {
+    EXPECT_EQ(*Generate(ToProto(ReservePart(whole, handed))), *expected) << handed;
+  }
+  AwaitNoLeases();
+}
+
+// Ids of prompt and output in one list, with or without a first token in it.
+TEST_F(DecodeServiceRows, AnAnswerGoesOnBehindTheOutputThatItHas) {
+  const DecodeSequence whole = MakeHashSequence(*store_, 2, 100, 30);
+  store_->Release(whole.lease);
+  std::vector<int32_t> answer = whole.output_ids;
+  for (const int32_t id : ExpectedTokens(whole)) answer.push_back(id);
+  for (const size_t known : {1, 12, 29, 30}) {
+    v1::DecodeRequest request = ToProto(ReservePart(whole, 60));
+    request.clear_first_token();
+    request.set_output_from(100);
+    for (size_t i = 0; i < known; ++i) request.add_prompt_ids(answer[i]);
+    EXPECT_EQ(*Generate(request), std::vector<int32_t>(answer.begin() + known, answer.end())) << known;
+  }
+  DecodeSequence fresh = ReservePart(whole, 60);
+  v1::DecodeRequest request = ToProto(fresh);
+  request.clear_first_token();
+  request.set_output_from(100);
+  fresh.output_ids = {};
+  EXPECT_EQ(*Generate(request), ExpectedTokens(fresh));
+  AwaitNoLeases();
+}
+
+TEST_F(DecodeServiceRows, ALeaseOfWhichLessIsExpectedGrowsAndSaysWhatCounts) {
+  const DecodeSequence whole = MakeHashSequence(*store_, 4, 200, 700);
+  store_->Release(whole.lease);
+  const absl::StatusOr<v1::ReserveReply> reply = ReserveExpecting(200, 900, 600);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->counted_tokens(), 600);
+  v1::DecodeLoad load = service_->Load();
+  EXPECT_EQ(load.blocks_used(), 3) << "two that it has, and one that it is promised";
+  EXPECT_EQ(load.blocks_growable(), 16 - 3 - 1) << "one is left to those that grow";
+  EXPECT_EQ(load.parked(), 0);
+  EXPECT_EQ(store_->stats().used_bytes, 2 * store_->stats().capacity_bytes / 16);
+  DecodeSequence grows = whole;
+  grows.lease = LeaseFromProto(reply->lease());
+  FillHashKv(*store_, grows);
+  EXPECT_EQ(*Generate(ToProto(grows)), ExpectedTokens(whole));
+  AwaitNoLeases();
+  load = service_->Load();
+  EXPECT_EQ(load.blocks_used(), 0);
+  EXPECT_EQ(load.blocks_growable(), 16);
+}
+
+TEST_F(DecodeServiceRows, SaysWhoIsParkedAndThatItIsNoneOfThoseThatRun) {
+  std::vector<DecodeSequence> three;
+  std::vector<std::future<absl::StatusOr<std::vector<int32_t>>>> answers;
+  for (int seed = 0; seed < 3; ++seed) {
+    three.push_back(MakeHashSequence(*store_, seed, 200, 1800));
+    store_->Release(three.back().lease);
+  }
+  for (DecodeSequence& sequence : three) {
+    sequence.lease = LeaseFromProto(ReserveExpecting(200, 2000, 200)->lease());
+    FillHashKv(*store_, sequence);
+  }
+  for (const DecodeSequence& sequence : three) {
+    answers.push_back(std::async(std::launch::async, [this, &sequence] { return Generate(ToProto(sequence)); }));
+  }
+  for (size_t i = 0; i < three.size(); ++i) EXPECT_EQ(*answers[i].get(), ExpectedTokens(three[i]));
+  MutexLock lock(mu_);
+  ASSERT_GE(at_parking_.size(), 1u) << "16 blocks, and the three need 24";
+  for (const v1::DecodeLoad& load : at_parking_) {
+    EXPECT_TRUE(load.leases_grow());
+    EXPECT_GE(load.parked(), 1);
+    EXPECT_LE(load.running() + load.parked(), load.slots_used());
+    EXPECT_EQ(load.remaining_tokens_size(), load.running()) << "when one that is parked ends nobody knows";
+  }
+}
+
+TEST_F(DecodeServiceRows, OneOfWhichNothingIsExpectedCountsAsAWhole) {
+  const absl::StatusOr<v1::ReserveReply> reply = Reserve(200, 900);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->counted_tokens(), 900);
+  EXPECT_EQ(service_->Load().blocks_used(), 4);
+}
+
+TEST_F(DecodeServiceRows, KeepsWithTheLeaseWhetherItIsParkedFirst) {
+  for (const bool first : {true, false}) {
+    const absl::StatusOr<v1::ReserveReply> reply = ReserveExpecting(100, 500, 200, first);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    DecodeSequence sequence = MakeHashSequence(*store_, 5, 100, 400);
+    sequence.lease = LeaseFromProto(reply->lease());
+    FillHashKv(*store_, sequence);
+    const absl::StatusOr<KvStore::Sequence> opened = store_->Open(sequence.lease);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    EXPECT_EQ(opened->parked_first(), first);
+  }
+}
+
+TEST_F(DecodeServiceRows, BadRequestsNameTheField) {
+  EXPECT_EQ(BlamedField(ReserveExpecting(10, 20, 9).status()), "expected_tokens");
+  EXPECT_EQ(BlamedField(ReserveExpecting(10, 20, 21).status()), "expected_tokens");
+  EXPECT_EQ(BlamedField(Reserve(10, 20, std::nullopt, -1).status()), "handed_tokens");
+  EXPECT_EQ(BlamedField(Reserve(10, 20, std::nullopt, 10).status()), "handed_tokens");
+  v1::DecodeRequest request = ToProto(MakeHashSequence(*store_, 3, 10, 5));
+  for (const int from : {-1, 11}) {
+    request.set_output_from(from);
+    EXPECT_EQ(BlamedField(Generate(request).status()), "output_from");
+  }
+}
+
+// A worker that computes no rows of prompts goes on where the whole prompt is handed off.
+TEST_F(DecodeServiceOverWindows, AnAnswerGoesOnBehindTheOutputThatItHas) {
+  const DecodeSequence whole = MakeHashSequence(*store_, 2, 20, 30);
+  FillHashKv(*store_, whole);
+  const std::vector<int32_t> expected = ExpectedTokens(whole);
+  v1::DecodeRequest request = ToProto(whole);
+  request.clear_first_token();
+  request.set_output_from(20);
+  request.add_prompt_ids(whole.output_ids[0]);
+  for (size_t i = 0; i < 11; ++i) request.add_prompt_ids(expected[i]);
+  EXPECT_EQ(*Generate(request), std::vector<int32_t>(expected.begin() + 11, expected.end()));
+  AwaitNoLeases();
+}
+
+TEST_F(DecodeServiceOverWindows, RefusesAtReserveToComputeRowsOfPrompts) {
+  const absl::Status refused = Reserve(10, 20, std::nullopt, 5).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(refused.message(), HasSubstr("computes no rows of prompts"));
+  EXPECT_EQ(store_->stats().leases, 0);
 }
 
 TEST_F(DecodeServiceTcp, ReservesAndRenews) {
@@ -204,6 +475,14 @@ TEST_F(DecodeServiceTcp, ReservesAndRenews) {
   store_->Release(LeaseFromProto(reply->lease()));
   EXPECT_EQ(Renew(reply->lease()).code(), absl::StatusCode::kNotFound);
   EXPECT_TRUE(Reserve(10, 20).ok());
+}
+
+TEST_F(DecodeServiceTcp, AWorkerThatComputesNoRowsOfPromptsReservesAsAWholeWhateverIsExpected) {
+  const absl::StatusOr<v1::ReserveReply> reply = ReserveExpecting(10, 600, 20);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->counted_tokens(), 600);
+  EXPECT_EQ(service_->Load().blocks_used(), 3);
+  EXPECT_EQ(service_->Load().blocks_growable(), 13) << "nothing is left to growth";
 }
 
 TEST_F(DecodeServiceTcp, BadRequestsNameTheFieldAndTheNextOneWorks) {
@@ -235,7 +514,7 @@ TEST_F(DecodeServiceTcp, BadRequestsNameTheFieldAndTheNextOneWorks) {
 // Over a store that keeps X.
 class DecodeServiceX : public DecodeServiceTcp {
  protected:
-  explicit DecodeServiceX(std::function<int64_t(int64_t)> kv_from = {})
+  explicit DecodeServiceX(std::function<std::optional<int64_t>(int64_t)> kv_from = {})
       : DecodeServiceTcp({.x_row_bytes = 8, .kv_from = std::move(kv_from)}) {}
   void Fill(const LeaseId& lease, SliceKind kind, int64_t from = 0) {
     for (int64_t layer = 0; layer < HashModel::kLayers; ++layer) {
@@ -289,6 +568,20 @@ TEST_F(DecodeServiceXInsteadOfKv, SaysFromWhereOnKvIsNeededAndWaitsForNoOther) {
   EXPECT_FALSE(complete.fired());
   Fill(lease, SliceKind::kKv, 6);
   EXPECT_TRUE(complete.fired());
+}
+
+// Which wants no X of short prompts.
+class DecodeServiceXOfSome : public DecodeServiceX {
+ protected:
+  DecodeServiceXOfSome()
+      : DecodeServiceX([](int64_t prompt) { return prompt > 8 ? std::optional<int64_t>(0) : std::nullopt; }) {}
+};
+
+TEST_F(DecodeServiceXOfSome, AsksForXOfThosePromptsAloneThatItIsWorthFor) {
+  const auto with = Reserve(10, 20), without = Reserve(8, 20);
+  ASSERT_TRUE(with.ok() && without.ok());
+  EXPECT_EQ(with->x_tokens(), 10);
+  EXPECT_EQ(without->x_tokens(), 0);
 }
 
 TEST_F(DecodeServiceXInsteadOfKv, NeedsAllOfItWhereXDoesNotCome) {
@@ -371,7 +664,7 @@ TEST_F(DecodeServiceTcp, NothingIsLeftOfAnEpochThatEnded) {
   EXPECT_TRUE(absl::IsNotFound(Renew(idle->lease())));
   // Who has not heard of the new epoch gets no memory of it.
   EXPECT_TRUE(absl::IsUnavailable(Reserve(10, 20).status()));
-  const absl::StatusOr<LeaseId> fresh = store_->Reserve(10, 20);
+  const absl::StatusOr<LeaseId> fresh = store_->Reserve({.prompt_tokens = 10, .total_tokens = 20});
   ASSERT_TRUE(fresh.ok());
   EXPECT_EQ(fresh->epoch, 1u);
 }

@@ -5,7 +5,7 @@
 #include "tests/testing/remote_device.h"
 #include "tests/worker/link/edge_contract.h"
 #include "tests/worker/link/flipping_engine.h"
-#include "tests/worker/link/message_engines.h"
+#include "tests/worker/link/new_engine.h"
 #include "worker/link/message/message_edge.h"
 #include "worker/link/paced_edge.h"
 
@@ -19,7 +19,6 @@ using ::runahead::testing::RemoteDevice;
 
 struct Network {
   const char* name;
-  const char* transport;
   bool staged;  // frames are memory that the host cannot read
   bool paced;
 };
@@ -35,11 +34,12 @@ class DamagedFrame : public ::testing::TestWithParam<Network> {
 
   DamagedFrame() {
     for (Process& process : processes_) {
-      process.engine = std::make_unique<FlippingEngine>(NewEngine(GetParam().transport));
+      process.engine = std::make_unique<FlippingEngine>(NewEngine(), device_);
       auto staging = GetParam().staged ? std::make_unique<EdgeStaging>(device_, 1 << 20) : nullptr;
       const FrameFaults faults{.on_corrupt = [&process] { ++process.corrupt; },
                                .on_retry = [&process] { ++process.again; }};
-      process.edges = std::make_unique<MessageEdgeFactory>(*process.engine, std::move(staging), faults);
+      process.edges = std::make_unique<MessageEdgeFactory>(
+          *process.engine, MessageEdgeOptions{.staging = std::move(staging), .faults = faults});
       if (GetParam().paced) {
         process.edges = std::make_unique<PacedEdgeFactory>(std::move(process.edges), 100.0, RealClock(), LinkNoise{});
       }
@@ -65,12 +65,12 @@ class DamagedFrame : public ::testing::TestWithParam<Network> {
   std::array<std::shared_ptr<Edge>, 2> there_, back_;
 };
 
-// Small ones travel with their header, large ones in chunks; of all the sum is taken on another thread or at once.
+// Small ones travel with their header, large ones in chunks.
 constexpr size_t kSizes[] = {1, 100, 8192, 8193, 300'001, 3 << 20};
 
 TEST_P(DamagedFrame, IsSentAgainUntilItIsWhole) {
   int damaged = 0;
-  for (const int flips : {1, kFrameAttempts - 1}) {
+  for (const int flips : {1, kTransferAttempts - 1}) {
     for (const size_t size : kSizes) {
       const FrameId id{static_cast<JobId>(++damaged), flips, 1};
       processes_[0].engine->Flip(flips);
@@ -84,7 +84,7 @@ TEST_P(DamagedFrame, IsSentAgainUntilItIsWhole) {
     }
   }
   const int flipped = processes_[0].engine->flipped();
-  EXPECT_EQ(flipped, static_cast<int>(std::size(kSizes)) * kFrameAttempts);
+  EXPECT_EQ(flipped, static_cast<int>(std::size(kSizes)) * kTransferAttempts);
   EXPECT_EQ(processes_[1].corrupt, flipped);
   EXPECT_EQ(processes_[0].again, flipped);
 }
@@ -92,7 +92,7 @@ TEST_P(DamagedFrame, IsSentAgainUntilItIsWhole) {
 TEST_P(DamagedFrame, IsGivenUpWithItsJobAndTheEdgeLives) {
   for (const size_t size : kSizes) {
     const JobId job = 2 * size;
-    processes_[0].engine->Flip(kFrameAttempts);
+    processes_[0].engine->Flip(kTransferAttempts);
     const Event sent = there_[0]->Send({job, 0, 0}, Holding(Pattern(size, 1)), Event());
     EXPECT_EQ(Code(back_[0]->Recv({job, 0, 0}, Room(size))), absl::StatusCode::kDataLoss);
     EXPECT_EQ(Code(sent), absl::StatusCode::kDataLoss);
@@ -142,7 +142,7 @@ TEST_P(DamagedFrame, InTheMemoryOfWhoPassesItOnIsFoundBehindIt) {
 
 TEST_P(DamagedFrame, OfADroppedJobLeavesNothingBehind) {
   for (JobId job = 1; job <= 20; ++job) {
-    processes_[0].engine->Flip(kFrameAttempts);
+    processes_[0].engine->Flip(kTransferAttempts);
     const Event sent = there_[0]->Send({job, 0, 0}, Holding(Pattern(100'000, job)), Event());
     const Event got = back_[0]->Recv({job, 0, 0}, Room(100'000));
     (job % 2 == 0 ? there_[0] : back_[0])->Drop(job);
@@ -154,9 +154,8 @@ TEST_P(DamagedFrame, OfADroppedJobLeavesNothingBehind) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Networks, DamagedFrame,
-                         ::testing::Values(Network{"Tcp", "tcp", false, false}, Network{"Ucx", "ucx", false, false},
-                                           Network{"TcpStaged", "tcp", true, false},
-                                           Network{"TcpPaced", "tcp", false, true}),
+                         ::testing::Values(Network{"Tcp", false, false}, Network{"TcpStaged", true, false},
+                                           Network{"TcpPaced", false, true}),
                          [](const auto& network) { return network.param.name; });
 
 }  // namespace

@@ -1,45 +1,38 @@
 #include "worker/link/message/message_edge.h"
 
+#include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "server/base/random.h"
 #include "tests/worker/link/message/message_world.h"
+#include "tests/worker/link/new_engine.h"
 #include "worker/link/message_engine.h"
-#include "worker/link/ucx/ucx_engine.h"
 
 namespace runahead {
 namespace {
 
 using ::runahead::testing::EdgeContract;
 using ::runahead::testing::EdgeWorld;
-using ::runahead::testing::EveryTransport;
 using ::runahead::testing::MessageWorld;
-using ::runahead::testing::OverEveryTransport;
 using ::runahead::testing::Pattern;
 using ::runahead::testing::Room;
-using ::runahead::testing::TransportName;
 
 INSTANTIATE_TEST_SUITE_P(Tcp, EdgeContract,
-                         ::testing::Values([] { return std::unique_ptr<EdgeWorld>(new MessageWorld("tcp")); }));
-INSTANTIATE_TEST_SUITE_P(Ucx, EdgeContract,
-                         ::testing::Values([] { return std::unique_ptr<EdgeWorld>(new MessageWorld("ucx")); }));
+                         ::testing::Values([] { return std::unique_ptr<EdgeWorld>(new MessageWorld); }));
 
-using MessageEdge = OverEveryTransport;
-
-TEST_P(MessageEdge, NamesTheTransportItTook) {
-  MessageWorld world(GetParam());
+TEST(MessageEdge, NamesTheTransportItTook) {
+  MessageWorld world;
   const auto a = *world.factory(0).Open(world.factory(1).self());
   const auto b = *world.factory(1).Open(world.factory(0).self());
   a->Send({1, 0, 0}, Pattern(100'000, 1), Event());
   ASSERT_TRUE(b->Recv({1, 0, 0}, Room(100'000)).Wait(absl::Seconds(60)).ok());
-  EXPECT_EQ(world.engine(0).Transport(world.factory(1).self()),
-            absl::StrCat(GetParam(), " ", world.factory(1).self().address));
+  EXPECT_EQ(world.engine(0).Transport(world.factory(1).self()), absl::StrCat("tcp ", world.factory(1).self().address));
   EXPECT_EQ(world.engine(0).Transport({"127.0.0.1:1", 1}), "");
 }
 
-TEST_P(MessageEdge, ADamagedAddressIsUnavailableAndHarmsNothing) {
-  MessageWorld world(GetParam());
+TEST(MessageEdge, ADamagedAddressIsUnavailableAndHarmsNothing) {
+  MessageWorld world;
   for (const std::string& address :
        {std::string(), std::string("x"), std::string(300, 'y'), world.factory(1).self().address + "z"}) {
     const auto edge = world.factory(0).Open({address, RandomBits64()});
@@ -52,8 +45,8 @@ TEST_P(MessageEdge, ADamagedAddressIsUnavailableAndHarmsNothing) {
   EXPECT_TRUE(b->Recv({1, 0, 0}, Room(10)).Wait(absl::Seconds(60)).ok());
 }
 
-TEST_P(MessageEdge, MessagesForAnotherIncarnationAreIgnored) {
-  MessageWorld world(GetParam());
+TEST(MessageEdge, MessagesForAnotherIncarnationAreIgnored) {
+  MessageWorld world;
   const PeerId b = world.factory(1).self();
   // What `a` believes to be at b's address is a former life of it.
   const auto stale = *world.factory(0).Open({b.address, b.incarnation + 1});
@@ -69,8 +62,8 @@ TEST_P(MessageEdge, MessagesForAnotherIncarnationAreIgnored) {
   EXPECT_TRUE(got.Wait(absl::Seconds(60)).ok()) << "a frame of the former life would have had another size";
 }
 
-TEST_P(MessageEdge, ABrokenEdgeIsMadeAnewInItsNextGenerationAndTheOldOneStaysDead) {
-  MessageWorld world(GetParam());
+TEST(MessageEdge, ABrokenEdgeIsMadeAnewInItsNextGenerationAndTheOldOneStaysDead) {
+  MessageWorld world;
   PeerId a = world.factory(0).self(), b = world.factory(1).self();
   a.generation = b.generation = 1;
   const auto old_there = *world.factory(0).Open(b), old_back = *world.factory(1).Open(a);
@@ -99,8 +92,8 @@ TEST_P(MessageEdge, ABrokenEdgeIsMadeAnewInItsNextGenerationAndTheOldOneStaysDea
   EXPECT_EQ(testing::Bytes(into), testing::Bytes(Pattern(10, 3)));
 }
 
-TEST_P(MessageEdge, AnEngineThatStoppedEndsAll) {
-  MessageWorld world(GetParam());
+TEST(MessageEdge, AnEngineThatStoppedEndsAll) {
+  MessageWorld world;
   const auto a = *world.factory(0).Open(world.factory(1).self());
   const auto b = *world.factory(1).Open(world.factory(0).self());
   const Event here = a->Recv({1, 0, 0}, Room(10)), there = b->Recv({1, 0, 0}, Room(10));
@@ -110,17 +103,6 @@ TEST_P(MessageEdge, AnEngineThatStoppedEndsAll) {
   EXPECT_EQ(here.Wait(absl::Seconds(60)).code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(there.Wait(absl::Seconds(60)).code(), absl::StatusCode::kUnavailable);
 }
-
-TEST(UcxEngine, TakesTheTransportsThatItIsTold) {
-  const auto a = *UcxEngine::Start({RandomBits64(), 0, "tcp"}), b = *UcxEngine::Start({RandomBits64(), 0, "tcp"});
-  EventSource heard;
-  b->SetHandler(MessageKind::kVerdict, [&](const Message&) { heard.Fire(absl::OkStatus()); });
-  a->Send(b->self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
-  EXPECT_TRUE(heard.event().Wait(absl::Seconds(60)).ok());
-  EXPECT_FALSE(UcxEngine::Start({RandomBits64(), 0, "no_such_transport"}).ok());
-}
-
-INSTANTIATE_TEST_SUITE_P(Engines, MessageEdge, EveryTransport(), TransportName);
 
 }  // namespace
 }  // namespace runahead

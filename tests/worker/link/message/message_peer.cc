@@ -1,4 +1,4 @@
-// The other process of message_process_test: message_peer TRANSPORT MODE BYTES PARENT. Prints its peer id, then what
+// The other process of message_process_test: message_peer MODE BYTES PARENT. Prints its peer id, then what
 // happens.
 //   receive  takes frame (1, 0, 0), printing "moving" at its first bytes
 //   send     sends frame (1, 0, 0)
@@ -12,10 +12,9 @@
 #include <string>
 
 #include "tests/worker/link/host_buffer.h"
-#include "tests/worker/link/message_engines.h"
+#include "tests/worker/link/new_engine.h"
 #include "tests/worker/link/peer_process.h"
 #include "worker/link/message/message_edge.h"
-#include "worker/link/ucx/ucx_environment.h"
 
 namespace runahead::testing {
 namespace {
@@ -27,23 +26,23 @@ void Say(const std::string& line) {
 
 // One message after the other, each from the `done` of the one before.
 void Spray(MessageEngine& engine, const PeerId& to) {
-  engine.Send(to, MessageKind::kVerdict, "spray", ConstBufferRef(), [&engine, to](const absl::Status& status) {
+  engine.Send(to, MessageKind::kEdgeControl, "spray", ConstBufferRef(), [&engine, to](const absl::Status& status) {
     if (status.ok()) Spray(engine, to);
   });
 }
 
 int Main(char** argv) {
-  const std::string mode = argv[2];
-  const size_t bytes = std::stoull(argv[3]);
-  auto engine = NewEngine(argv[1]);
+  const std::string mode = argv[1];
+  const size_t bytes = std::stoull(argv[2]);
+  auto engine = NewEngine();
   if (mode == "spray") {
     Say(ToArgument(engine->self()));
-    for (int i = 0; i < 8; ++i) Spray(*engine, FromArgument(argv[4]));
+    for (int i = 0; i < 8; ++i) Spray(*engine, FromArgument(argv[3]));
     for (;;) pause();
   }
   if (mode == "answer") {
-    engine->SetHandler(MessageKind::kVerdict, [&engine, parent = FromArgument(argv[4])](const Message&) {
-      engine->Send(parent, MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
+    engine->SetHandler(MessageKind::kEdgeControl, [&engine, parent = FromArgument(argv[3])](const Message&) {
+      engine->Send(parent, MessageKind::kEdgeControl, "", ConstBufferRef(), [](const absl::Status&) {});
     });
     Say(ToArgument(engine->self()));
     for (;;) pause();
@@ -62,7 +61,7 @@ int Main(char** argv) {
   }
   MessageEdgeFactory factory(*engine);
   Say(ToArgument(factory.self()));
-  const auto edge = *factory.Open(FromArgument(argv[4]));
+  const auto edge = *factory.Open(FromArgument(argv[3]));
   if (mode == "receive") {
     const BufferRef into = Room(bytes);
     const Event got = edge->Recv({1, 0, 0}, into);
@@ -81,6 +80,5 @@ int Main(char** argv) {
 }  // namespace runahead::testing
 
 int main(int, char** argv) {
-  runahead::EnsureUcxEnvironment(argv);
   return runahead::testing::Main(argv);
 }

@@ -5,7 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/link/host_buffer.h"
-#include "tests/worker/link/message_engines.h"
+#include "tests/worker/link/new_engine.h"
 #include "tests/worker/link/peer_process.h"
 #include "worker/link/message/message_edge.h"
 
@@ -13,33 +13,30 @@ namespace runahead {
 namespace {
 
 using ::runahead::testing::Bytes;
-using ::runahead::testing::EveryTransport;
 using ::runahead::testing::FromArgument;
 using ::runahead::testing::NewEngine;
-using ::runahead::testing::OverEveryTransport;
 using ::runahead::testing::Pattern;
 using ::runahead::testing::PeerProcess;
 using ::runahead::testing::Room;
 using ::runahead::testing::ToArgument;
-using ::runahead::testing::TransportName;
 
 constexpr size_t kBig = size_t{128} << 20;
 
-class MessageProcess : public OverEveryTransport {
+class MessageProcess : public ::testing::Test {
  protected:
   std::unique_ptr<PeerProcess> Peer(const std::string& mode, size_t bytes) {
     return std::make_unique<PeerProcess>(
         "worker_link_message_peer",
-        std::vector<std::string>{GetParam(), mode, std::to_string(bytes), ToArgument(factory_->self())});
+        std::vector<std::string>{mode, std::to_string(bytes), ToArgument(factory_->self())});
   }
   // The contract's bound on noticing a killed peer.
   static absl::StatusCode Soon(const Event& event) { return event.Wait(absl::Seconds(1)).code(); }
 
-  const std::unique_ptr<MessageEngine> engine_ = NewEngine(GetParam());
+  const std::unique_ptr<MessageEngine> engine_ = NewEngine();
   std::unique_ptr<MessageEdgeFactory> factory_ = std::make_unique<MessageEdgeFactory>(*engine_);
 };
 
-TEST_P(MessageProcess, FramesTravelAndARestartIsAnotherPeer) {
+TEST_F(MessageProcess, FramesTravelAndARestartIsAnotherPeer) {
   auto peer = Peer("send", 1 << 20);
   const PeerId first = FromArgument(peer->ReadLine());
   const auto edge = *factory_->Open(first);
@@ -60,7 +57,7 @@ TEST_P(MessageProcess, FramesTravelAndARestartIsAnotherPeer) {
   EXPECT_EQ(factory_->Open(first).status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_P(MessageProcess, AReceiverKilledInMidTransferFailsEverySendAndFreesTheBytes) {
+TEST_F(MessageProcess, AReceiverKilledInMidTransferFailsEverySendAndFreesTheBytes) {
   auto peer = Peer("receive", kBig);
   const auto edge = *factory_->Open(FromArgument(peer->ReadLine()));
   BufferRef bytes = Pattern(kBig, 1);
@@ -84,7 +81,7 @@ TEST_P(MessageProcess, AReceiverKilledInMidTransferFailsEverySendAndFreesTheByte
   EXPECT_TRUE(held.expired());
 }
 
-TEST_P(MessageProcess, ASenderKilledInMidTransferFailsEveryReceive) {
+TEST_F(MessageProcess, ASenderKilledInMidTransferFailsEveryReceive) {
   auto peer = Peer("send", kBig);
   const auto edge = *factory_->Open(FromArgument(peer->ReadLine()));
   const BufferRef into = Room(kBig);
@@ -99,35 +96,32 @@ TEST_P(MessageProcess, ASenderKilledInMidTransferFailsEveryReceive) {
   EXPECT_EQ(Soon(edge->Finish(1)), absl::StatusCode::kUnavailable);
 }
 
-TEST_P(MessageProcess, OthersAreStillHeardWhenASenderIsKilledInMidMessage) {
-  // In a process of its own: UCX 1.13 ends a process in which two engines come to reuse a descriptor.
+TEST_F(MessageProcess, OthersAreStillHeardWhenASenderIsKilledInMidMessage) {
   auto bystander = Peer("answer", 0);
   const PeerId other = FromArgument(bystander->ReadLine());
   for (int round = 0; round < 20; ++round) {
     EventSource sprayed, from_bystander;
-    engine_->SetHandler(MessageKind::kVerdict, [&](const Message& message) {
+    engine_->SetHandler(MessageKind::kEdgeControl, [&](const Message& message) {
       (message.from == other.key() ? from_bystander : sprayed).Fire(absl::OkStatus());
     });
     auto sprayer = Peer("spray", 0);
     sprayer->ReadLine();
     ASSERT_TRUE(sprayed.event().Wait(absl::Seconds(60)).ok());
     sprayer->Kill();
-    engine_->Send(other, MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
+    engine_->Send(other, MessageKind::kEdgeControl, "", ConstBufferRef(), [](const absl::Status&) {});
     ASSERT_EQ(Soon(from_bystander.event()), absl::StatusCode::kOk) << "round " << round;
-    engine_->SetHandler(MessageKind::kVerdict, nullptr);
+    engine_->SetHandler(MessageKind::kEdgeControl, nullptr);
   }
 }
 
-// In a process of its own: within one, UCX 1.13 takes sockets of a new connection for those of the stopped engine.
-TEST_P(MessageProcess, AnEngineThatStoppedTakesNobody) {
+TEST_F(MessageProcess, AnEngineThatStoppedTakesNobody) {
   auto peer = Peer("stop", 0);
   EventSource refused;
   engine_->Connect(FromArgument(peer->ReadLine()), [refused](const absl::Status& why) { refused.Fire(why); });
   EXPECT_EQ(Soon(refused.event()), absl::StatusCode::kUnavailable);
 }
 
-// In a process of its own, as above.
-TEST_P(MessageProcess, AnEngineMayEndWhileOthersConnect) {
+TEST_F(MessageProcess, AnEngineMayEndWhileOthersConnect) {
   for (int round = 0; round < 6; ++round) {
     auto peer = Peer("end", 0);
     PeerId ending = FromArgument(peer->ReadLine());
@@ -143,8 +137,6 @@ TEST_P(MessageProcess, AnEngineMayEndWhileOthersConnect) {
     EXPECT_EQ(peer->Await(), 0) << "round " << round;
   }
 }
-
-INSTANTIATE_TEST_SUITE_P(Engines, MessageProcess, EveryTransport(), TransportName);
 
 }  // namespace
 }  // namespace runahead

@@ -4,11 +4,10 @@
 #include <array>
 #include <functional>
 #include <memory>
-#include <string>
 #include <utility>
 
 #include "tests/worker/link/edge_contract.h"
-#include "tests/worker/link/message_engines.h"
+#include "tests/worker/link/new_engine.h"
 #include "worker/link/message/message_edge.h"
 
 namespace runahead::testing {
@@ -20,11 +19,12 @@ class MessageWorld final : public EdgeWorld {
 
   // `staging` is kept, with what it holds: the devices, say.
   explicit MessageWorld(
-      const std::string& transport, NewStaging staging = [](int) { return nullptr; })
+      NewStaging staging = [](int) { return nullptr; },
+      const std::function<std::unique_ptr<MessageEngine>()>& new_engine = NewEngine)
       : staging_(std::move(staging)) {
     for (int i = 0; i < 3; ++i) {
-      engines_[i] = NewEngine(transport);
-      factories_[i] = std::make_unique<MessageEdgeFactory>(*engines_[i], staging_(i));
+      engines_[i] = new_engine();
+      factories_[i] = std::make_unique<MessageEdgeFactory>(*engines_[i], MessageEdgeOptions{.staging = staging_(i)});
       ids_[i] = engines_[i]->self();
     }
   }

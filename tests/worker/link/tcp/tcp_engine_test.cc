@@ -62,16 +62,16 @@ void ExpectServing(TcpEngine& engine) {
   EventSource small;
   Outcome large;
   const BufferRef into = Room(100'000);
-  engine.SetHandler(MessageKind::kVerdict, [&](const Message&) { small.Fire(absl::OkStatus()); });
+  engine.SetHandler(MessageKind::kEdgeControl, [&](const Message&) { small.Fire(absl::OkStatus()); });
   engine.SetHandler(MessageKind::kSlice, [&](const Message& message) {
-    message.payload->Accept({into}, [&](const absl::Status& status, WireTime) { large.Set(status); });
+    message.payload->Accept({{into}}, [&](const absl::Status& status, WireTime) { large.Set(status); });
   });
-  peer->Send(engine.self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
+  peer->Send(engine.self(), MessageKind::kEdgeControl, "", ConstBufferRef(), [](const absl::Status&) {});
   peer->Send(engine.self(), MessageKind::kSlice, "", Pattern(into.size, 1), [](const absl::Status&) {});
   EXPECT_TRUE(Await(small.event()).ok());
   EXPECT_EQ(large.Await(), absl::StatusCode::kOk);
   EXPECT_EQ(Bytes(into), Bytes(Pattern(into.size, 1)));
-  engine.SetHandler(MessageKind::kVerdict, nullptr);
+  engine.SetHandler(MessageKind::kEdgeControl, nullptr);
   engine.SetHandler(MessageKind::kSlice, nullptr);
 }
 
@@ -147,6 +147,7 @@ TEST(TcpEngine, AFrameThatCannotBeEndsItsConnectionOnly) {
     return TcpBytes(TcpSealed(prefix));  // and nothing after it that could be what ends the connection
   };
   const auto slice = static_cast<uint16_t>(MessageKind::kSlice);
+  const auto control = static_cast<uint16_t>(MessageKind::kEdgeControl);
   const RawPeer bystander(*engine);
   for (const std::string& bytes : {
            frame(TcpFrame::kMessage, slice, 0xffffffff, 0, 0),
@@ -155,10 +156,14 @@ TEST(TcpEngine, AFrameThatCannotBeEndsItsConnectionOnly) {
            frame(TcpFrame::kMessage, slice, 0, ~uint64_t{0}, 0),
            frame(TcpFrame::kMessage, 0, 0, 0, 0),
            frame(TcpFrame::kMessage, 0xffff, 0, 0, 0),
-           frame(TcpFrame::kOffer, slice, 0, kEagerBytes, 0),
-           frame(TcpFrame::kOffer, slice, 0, ~uint64_t{0}, 1),
+           frame(TcpFrame::kOffer, slice, 0, 0, 0),
+           frame(TcpFrame::kOffer, slice, 0, ~uint64_t{0}, 0),
+           frame(TcpFrame::kOffer, slice, 0, 10'000, 1),
+           frame(TcpFrame::kOffer, control, 0, 10'000, 0),
+           frame(TcpFrame::kMessage, control, 0, 1, 0),
            frame(TcpFrame::kGrant, 0, 0, 0, 0),
-           frame(TcpFrame::kDiscard, 0, 0, 0, ~uint64_t{0}),
+           frame(TcpFrame::kAgain, 0, 0, 0, 0),
+           frame(TcpFrame::kAnswer, 0, 0, 0, ~uint64_t{0}),
            frame(TcpFrame::kChunk, 0, 0, ~uint64_t{0}, 0),
            frame(static_cast<TcpFrame>(0), slice, 0, 0, 0),
            frame(static_cast<TcpFrame>(200), slice, 0, 0, 0),
@@ -175,7 +180,7 @@ TEST(TcpEngine, AFrameThatCannotBeEndsItsConnectionOnly) {
 TEST(TcpEngine, AFlippedBitOfPrefixOrHeaderEndsItsConnectionAndNothingIsHeard) {
   const auto engine = NewTcpEngine();
   std::atomic<int> heard = 0;
-  for (const MessageKind kind : {MessageKind::kSlice, MessageKind::kVerdict}) {
+  for (const MessageKind kind : {MessageKind::kSlice, MessageKind::kEdgeControl}) {
     engine->SetHandler(kind, [&](const Message&) { ++heard; });
   }
   const std::string header = "a header";
@@ -199,7 +204,7 @@ TEST(TcpEngine, MoreBytesThanWereAnnouncedEndTheTransfer) {
   Outcome done;
   const BufferRef into = Room(10'000);
   engine->SetHandler(MessageKind::kSlice, [&](const Message& message) {
-    message.payload->Accept({into}, [&](const absl::Status& status, WireTime) { done.Set(status); });
+    message.payload->Accept({{into}}, [&](const absl::Status& status, WireTime) { done.Set(status); });
   });
   RawPeer peer(*engine);
   TcpPrefix prefix;
@@ -249,7 +254,7 @@ TEST(TcpEngine, TwoHundredPeersThatComeAtOnceAllGetThrough) {
     held.Fire(absl::OkStatus());
     let_go.event().Wait().IgnoreError();
   });
-  engine->SetHandler(MessageKind::kVerdict, [&](const Message&) {
+  engine->SetHandler(MessageKind::kEdgeControl, [&](const Message&) {
     if (++heard == kPeers) all_heard.Fire(absl::OkStatus());
   });
   const auto holder = NewTcpEngine();
@@ -261,7 +266,7 @@ TEST(TcpEngine, TwoHundredPeersThatComeAtOnceAllGetThrough) {
   for (int i = 0; i < kPeers; ++i) {
     peers.push_back(NewTcpEngine());
     peers.back()->Connect(engine->self(), [&](const absl::Status&) { ++lost; });
-    peers.back()->Send(engine->self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
+    peers.back()->Send(engine->self(), MessageKind::kEdgeControl, "", ConstBufferRef(), [](const absl::Status&) {});
     // Commands run in order: when this has, the connection is under way.
     EXPECT_NE(peers.back()->Transport(engine->self()), "");
   }
@@ -269,18 +274,6 @@ TEST(TcpEngine, TwoHundredPeersThatComeAtOnceAllGetThrough) {
   EXPECT_TRUE(Await(all_heard.event()).ok()) << heard << " heard";
   EXPECT_EQ(lost, 0);
   for (const auto& peer : peers) peer->Close(engine->self().key());
-}
-
-TEST(TcpEngine, StrangersKeepPeersWaitingForTheTimeOfAHelloOnly) {
-  TcpOptions options;
-  options.incarnation = RandomBits64();
-  options.hello_timeout = absl::Milliseconds(200);
-  options.max_strangers = 8;
-  const auto engine = *TcpEngine::Start(options);
-  std::deque<RawSocket> strangers;
-  for (int i = 0; i < 50; ++i) strangers.emplace_back(engine->self().address);
-  ExpectServing(*engine);
-  for (RawSocket& stranger : strangers) EXPECT_TRUE(stranger.Closed());
 }
 
 TEST(TcpEngine, APeerThatDoesNotReadIsGivenUpAndTheRestServed) {
@@ -296,7 +289,7 @@ TEST(TcpEngine, APeerThatDoesNotReadIsGivenUpAndTheRestServed) {
                                                                : absl::InternalError("it died of something else"));
   });
   for (int i = 0; i < kMessages; ++i) {
-    engine->Send(peer.id, MessageKind::kVerdict, std::string(kMaxHeader, 'x'), ConstBufferRef(),
+    engine->Send(peer.id, MessageKind::kEdgeControl, std::string(kMaxHeader, 'x'), ConstBufferRef(),
                  [&](const absl::Status&) {
                    if (++ended == kMessages) all.Fire(absl::OkStatus());
                  });
@@ -310,6 +303,7 @@ TEST(TcpEngine, APeerThatDoesNotReadIsGivenUpAndTheRestServed) {
 // the large one.
 TEST(TcpEngine, TransfersTakeTurnsAndSmallMessagesGoBetween) {
   const auto a = NewTcpEngine(), b = NewTcpEngine();
+  const PeerId at_a = a->self(), at_b = b->self();  // the handlers run on the other engine's thread
   const BufferRef large = Room(size_t{128} << 20), small = Room(size_t{4} << 20);
   Outcome large_done, overtook;
   std::atomic<bool> large_whole = false;
@@ -317,18 +311,18 @@ TEST(TcpEngine, TransfersTakeTurnsAndSmallMessagesGoBetween) {
   b->SetHandler(MessageKind::kSlice, [&](const Message& message) {
     offers.push_back(message.payload);
     if (offers.size() < 2) return;
-    offers[0]->Accept({large}, [&](const absl::Status& status, WireTime) {
+    offers[0]->Accept({{large}}, [&](const absl::Status& status, WireTime) {
       large_whole = true;
       large_done.Set(status);
     });
-    offers[1]->Accept({small}, [&](const absl::Status&, WireTime) {
-      b->Send(a->self(), MessageKind::kVerdict, "question", ConstBufferRef(), [](const absl::Status&) {});
+    offers[1]->Accept({{small}}, [&](const absl::Status&, WireTime) {
+      b->Send(at_a, MessageKind::kEdgeControl, "question", ConstBufferRef(), [](const absl::Status&) {});
     });
   });
-  a->SetHandler(MessageKind::kVerdict, [&](const Message&) {
-    a->Send(b->self(), MessageKind::kVerdict, "answer", ConstBufferRef(), [](const absl::Status&) {});
+  a->SetHandler(MessageKind::kEdgeControl, [&](const Message&) {
+    a->Send(at_b, MessageKind::kEdgeControl, "answer", ConstBufferRef(), [](const absl::Status&) {});
   });
-  b->SetHandler(MessageKind::kVerdict, [&](const Message&) {
+  b->SetHandler(MessageKind::kEdgeControl, [&](const Message&) {
     overtook.Set(large_whole ? absl::InternalError("the large transfer was first") : absl::OkStatus());
   });
   a->Send(b->self(), MessageKind::kSlice, "", Pattern(large.size, 1), [](const absl::Status&) {});
@@ -350,7 +344,7 @@ TEST(TcpEngine, BytesGoIntoPiecesOfAnySize) {
   pieces.push_back(BufferRef());
   Outcome done;
   b->SetHandler(MessageKind::kSlice, [&](const Message& message) {
-    message.payload->Accept(pieces, [&](const absl::Status& status, WireTime) { done.Set(status); });
+    message.payload->Accept({pieces}, [&](const absl::Status& status, WireTime) { done.Set(status); });
   });
   a->Send(b->self(), MessageKind::kSlice, "", Pattern(kSize, 3), [](const absl::Status&) {});
   ASSERT_EQ(done.Await(), absl::StatusCode::kOk);
@@ -366,11 +360,11 @@ TEST(TcpEngine, BothSidesMayConnectAndEndAtOnce) {
     const auto a = NewTcpEngine(), b = NewTcpEngine();
     EventSource at_a, at_b;
     Outcome dead;
-    a->SetHandler(MessageKind::kVerdict, [&](const Message&) { at_a.Fire(absl::OkStatus()); });
-    b->SetHandler(MessageKind::kVerdict, [&](const Message&) { at_b.Fire(absl::OkStatus()); });
+    a->SetHandler(MessageKind::kEdgeControl, [&](const Message&) { at_a.Fire(absl::OkStatus()); });
+    b->SetHandler(MessageKind::kEdgeControl, [&](const Message&) { at_b.Fire(absl::OkStatus()); });
     b->Connect(a->self(), [&](const absl::Status& why) { dead.Set(why); });
-    a->Send(b->self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
-    b->Send(a->self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
+    a->Send(b->self(), MessageKind::kEdgeControl, "", ConstBufferRef(), [](const absl::Status&) {});
+    b->Send(a->self(), MessageKind::kEdgeControl, "", ConstBufferRef(), [](const absl::Status&) {});
     ASSERT_TRUE(Await(at_a.event()).ok());
     ASSERT_TRUE(Await(at_b.event()).ok());
     a->Close(b->self().key());
@@ -382,11 +376,11 @@ TEST(TcpEngine, AConnectionThatWasClosedIsMadeAnewAtOnce) {
   const auto a = NewTcpEngine(), b = NewTcpEngine();
   for (int round = 0; round < 200; ++round) {
     EventSource heard;
-    b->SetHandler(MessageKind::kVerdict, [&](const Message&) { heard.Fire(absl::OkStatus()); });
-    a->Send(b->self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
+    b->SetHandler(MessageKind::kEdgeControl, [&](const Message&) { heard.Fire(absl::OkStatus()); });
+    a->Send(b->self(), MessageKind::kEdgeControl, "", ConstBufferRef(), [](const absl::Status&) {});
     ASSERT_TRUE(Await(heard.event()).ok()) << round;
     a->Close(b->self().key());
-    b->SetHandler(MessageKind::kVerdict, nullptr);
+    b->SetHandler(MessageKind::kEdgeControl, nullptr);
   }
 }
 

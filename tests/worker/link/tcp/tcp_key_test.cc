@@ -34,19 +34,19 @@ class TcpKey : public ::testing::Test {
   // The peer is heard, over the connection that it has.
   void ExpectHeard() {
     EventSource heard;
-    here_->SetHandler(MessageKind::kVerdict, [this, heard, from = peer_->self().key()](const Message& message) {
+    here_->SetHandler(MessageKind::kEdgeControl, [this, heard, from = peer_->self().key()](const Message& message) {
       if (message.from == from) {
         heard.Fire(absl::OkStatus());
       } else {
         ++from_strangers_;
       }
     });
-    peer_->Send(here_->self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
+    peer_->Send(here_->self(), MessageKind::kEdgeControl, "", ConstBufferRef(), [](const absl::Status&) {});
     EXPECT_TRUE(heard.event().Wait(absl::Seconds(60)).ok());
   }
   static std::string Frame() {
     TcpPrefix prefix;
-    prefix.kind = static_cast<uint16_t>(MessageKind::kVerdict);
+    prefix.kind = static_cast<uint16_t>(MessageKind::kEdgeControl);
     return TcpBytes(TcpSealed(prefix));
   }
 
@@ -88,7 +88,7 @@ TEST_F(TcpKey, AProofIsGoodForItsConnectionOnly) {
 
 TEST_F(TcpKey, WhoProvesItIsHeard) {
   EventSource heard;
-  here_->SetHandler(MessageKind::kVerdict, [&](const Message& message) {
+  here_->SetHandler(MessageKind::kEdgeControl, [&](const Message& message) {
     if (message.from.incarnation == 5) heard.Fire(absl::OkStatus());
   });
   RawPeer honest(*here_, {kNowhere, 5});

@@ -38,7 +38,7 @@ class PrefillControlTest : public ::testing::Test {
         registry_("none"),
         metrics_(registry_),
         paths_(std::make_unique<UnreachableDecode>()),
-        control_(*chain_.member(0).edges, paths_, HandoffRoute::kLink, metrics_, registry_) {
+        control_(*chain_.member(0).edges, paths_, metrics_, registry_) {
     control_.Bind(chain_.member(0).stage.get(), [this](v1::ControlReport report) { reports_.push_back(report); });
   }
 
@@ -121,7 +121,7 @@ class AskedEdges final : public EdgeFactory {
 TEST_F(PrefillControlTest, AnEdgeIsOpenedToAllThatTheLineSaysOfThePeer) {
   AskedEdges edges;
   DecodePaths paths(std::make_unique<UnreachableDecode>());
-  PrefillControl control(edges, paths, HandoffRoute::kLink, metrics_, registry_);
+  PrefillControl control(edges, paths, metrics_, registry_);
   std::vector<v1::ControlReport> reports;
   control.Bind(nullptr, [&](v1::ControlReport report) { reports.push_back(report); });
   v1::FormLine line;
@@ -175,6 +175,28 @@ class IdleEdges final : public EdgeFactory {
   std::map<uint64_t, std::shared_ptr<IdleEdge>> to;
 };
 
+// How paths stand is told once; an answer to the router's question says all the same that there is nothing new.
+TEST_F(PrefillControlTest, AQuestionIsAnsweredWithWhatHasChangedSinceTheLastReport) {
+  AskedEdges edges;
+  DecodePaths paths(std::make_unique<UnreachableDecode>());
+  PrefillControl control(edges, paths, metrics_, registry_);
+  std::vector<v1::PathStates> told;
+  control.Bind(nullptr, [&](v1::ControlReport report) { told.push_back(report.paths()); });
+  v1::FormLine line;
+  line.mutable_successor()->set_incarnation(7);
+  line.mutable_successor()->set_generation(1);
+  line.set_question(3);
+  control.OnFormLine(line);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].question(), 3u);
+  EXPECT_EQ(told[0].states_size(), 1) << "that the edge could not be opened";
+  line.set_question(4);
+  control.OnFormLine(line);
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(told[1].question(), 4u);
+  EXPECT_EQ(told[1].states_size(), 0);
+}
+
 v1::FormLine LineAfter(uint64_t predecessor) {
   v1::FormLine line;
   line.mutable_predecessor()->set_incarnation(predecessor);
@@ -185,7 +207,7 @@ v1::FormLine LineAfter(uint64_t predecessor) {
 // A worker may have joined the line between the two since the plan was made.
 TEST_F(PrefillControlTest, AStartMeansTheNeighboursThatItNames) {
   IdleEdges edges;
-  PrefillControl control(edges, paths_, HandoffRoute::kLink, metrics_, registry_);
+  PrefillControl control(edges, paths_, metrics_, registry_);
   std::vector<v1::JobDone> ends;
   control.Bind(chain_.member(0).stage.get(), [&](v1::ControlReport report) { ends.push_back(report.done()); });
   control.OnFormLine(LineAfter(7));
@@ -243,25 +265,25 @@ TEST(JobFromProto, TakesTheScheduleOrAChain) {
                                                       {v1::SCHEDULE_TSP, Schedule::kTsp},
                                                       {v1::SCHEDULE_TSP_CAUSAL, Schedule::kTspCausal}}) {
     start.set_schedule(proto);
-    EXPECT_EQ(JobFromProto(start, HandoffRoute::kLink, absl::Now()).schedule, schedule) << proto;
+    EXPECT_EQ(JobFromProto(start, absl::Now()).schedule, schedule) << proto;
   }
 }
 
 TEST(JobFromProto, IsTracedWhereATraceparentComes) {
   v1::StartJob start;
-  EXPECT_EQ(JobFromProto(start, HandoffRoute::kLink, absl::Now()).spans, nullptr);
+  EXPECT_EQ(JobFromProto(start, absl::Now()).spans, nullptr);
   start.set_traceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
-  EXPECT_NE(JobFromProto(start, HandoffRoute::kLink, absl::Now()).spans, nullptr);
+  EXPECT_NE(JobFromProto(start, absl::Now()).spans, nullptr);
 }
 
 TEST(JobFromProto, TakesXTokensOrNone) {
   v1::StartJob start;
-  EXPECT_EQ(JobFromProto(start, HandoffRoute::kLink, absl::Now()).x_tokens, 0);
-  EXPECT_EQ(JobFromProto(start, HandoffRoute::kLink, absl::Now()).kv_from, 0);
+  EXPECT_EQ(JobFromProto(start, absl::Now()).x_tokens, 0);
+  EXPECT_EQ(JobFromProto(start, absl::Now()).kv_from, 0);
   start.set_x_tokens(7);
   start.set_kv_from(4);
-  EXPECT_EQ(JobFromProto(start, HandoffRoute::kLink, absl::Now()).x_tokens, 7);
-  EXPECT_EQ(JobFromProto(start, HandoffRoute::kLink, absl::Now()).kv_from, 4);
+  EXPECT_EQ(JobFromProto(start, absl::Now()).x_tokens, 7);
+  EXPECT_EQ(JobFromProto(start, absl::Now()).kv_from, 4);
 }
 
 TEST_F(PrefillControlTest, KvMayBeLeftOutOnlyWhereXIsHandedOff) {

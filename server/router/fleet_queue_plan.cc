@@ -1,0 +1,207 @@
+// The place that a waiting request gets, and when it may expect its first token.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/router/fleet_queue.h"
+
+namespace runahead {
+namespace {
+
+// What a prompt takes on workers that have nothing else to do. 0 where the table knows no time.
+absl::Duration PredictedTime(int64_t tokens, size_t width, const TtftTable& times) {
+  if (times.empty() || !times.knows(static_cast<int>(width))) return absl::ZeroDuration();
+  return absl::Seconds(times.Seconds(tokens, static_cast<int>(width)));
+}
+
+// On as many idle workers as is best, or what such prompts took lately; 0 where nothing is known.
+absl::Duration ShortestTime(int64_t tokens, const TtftTable& times, const PrefillPace& pace) {
+  absl::Duration shortest = absl::InfiniteDuration();
+  if (times.empty()) return pace.Expect(tokens);
+  for (const int width : times.widths()) shortest = std::min(shortest, absl::Seconds(times.Seconds(tokens, width)));
+  return shortest;
+}
+
+// Where nothing is known a token counts so much, and a prompt as PrefillPace::kLeastTokens at least: what counts then
+// is how long prompts are beside each other.
+constexpr double kUnknownSecondsPerToken = 1e-3;
+
+double SecondsOr(absl::Duration known, int64_t tokens) {
+  if (known > absl::ZeroDuration()) return absl::ToDoubleSeconds(known);
+  return kUnknownSecondsPerToken * static_cast<double>(std::max(tokens, PrefillPace::kLeastTokens));
+}
+
+// On one worker that has nothing else to do; 0 where nothing is known.
+absl::Duration TimeOnOne(int64_t tokens, const TtftTable& times, const PrefillPace& pace) {
+  if (times.empty()) return pace.EstimateOnOne(tokens);
+  return times.knows(1) ? PredictedTime(tokens, 1, times) : ShortestTime(tokens, times, pace);
+}
+
+// Until the segment has nothing else to do.
+absl::Duration Backlog(absl::Span<const WorkerView> segment) {
+  double backlog_s = 0;
+  for (const WorkerView& worker : segment) backlog_s = std::max(backlog_s, worker.backlog_s);
+  return absl::Seconds(backlog_s);
+}
+
+// Until it begins between the layers of what the worker computes, or behind that.
+absl::Duration UntilItOvertakes(const ChainRequest& request, const WorkerView& worker) {
+  return absl::Seconds(worker.interleave.Fits(request.expected_s) ? worker.layer_s : worker.place_s);
+}
+
+}  // namespace
+
+ChainRequest FleetQueue::Timed(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table) const {
+  MutexLock lock(mu_);
+  return TimedBy(ticket, request, table.times());
+}
+
+ChainRequest FleetQueue::TimedBy(const Ticket& ticket, const ChainRequest& request, const TtftTable& times) const {
+  // A pace changes with each prompt: those that wait are not compared by what was known at different times.
+  if (!ticket.known_ || !times.empty()) {
+    const int64_t tokens = request.tokens;
+    const absl::Duration on_one = TimeOnOne(tokens, times, pace_);
+    const absl::Duration alone = times.empty() ? pace_.Estimate(tokens) : ShortestTime(tokens, times, pace_);
+    ticket.known_ = on_one > absl::ZeroDuration();
+    ticket.expected_s_ = SecondsOr(on_one, tokens);
+    ticket.alone_s_ = SecondsOr(alone, tokens);
+  }
+  ChainRequest timed = request;
+  timed.expected_s = ticket.expected_s_;
+  return timed;
+}
+
+bool FleetQueue::TimeAnew(std::map<Turn, Waiter>& waiters) const {
+  bool any = false;
+  for (auto& [turn, waiter] : waiters) {
+    if (waiter.ticket->known_) continue;
+    waiter.expected_s = TimedBy(*waiter.ticket, {.tokens = waiter.tokens, .parts = {}}, TtftTable()).expected_s;
+    any = true;
+  }
+  return any;
+}
+
+absl::StatusOr<Placement> FleetQueue::TryPlan(const Ticket& ticket, const ChainRequest& request,
+                                              const PartitionTable& table, Seen& seen) {
+  MutexLock planning(planning_);
+  while (true) {
+    const Picture picture = TakePicture(ticket, request);
+    seen = picture.seen;
+    if (!picture.begins && !picture.may_overtake) return absl::ResourceExhaustedError("others wait already");
+    std::vector<WorkerView> line(picture.line.workers.size());
+    for (size_t i = 0; i < line.size(); ++i) {
+      const FleetLine::Worker& worker = picture.line.workers[i];
+      line[i].ready = worker.ready;
+      line[i].linked_to_next = worker.linked_to_next;
+      line[i].max_prefix_tokens = worker.max_prefix_tokens;
+      worker.outlook.Fill(picture.now, line[i]);
+    }
+    absl::StatusOr<ChainPlan> plan = absl::ResourceExhaustedError("others wait already");
+    if (picture.begins) {
+      plan = planner_(request, table, line, picture.queue);
+    } else if (std::optional<ChainPlan> overtaking = PlanOvertaking(request, line)) {
+      plan = *std::move(overtaking);
+    } else {
+      CannotOvertake(ticket, seen);
+    }
+    if (absl::IsUnavailable(plan.status()) && !ticket.avoided_.empty()) {
+      ticket.avoided_.clear();
+      continue;
+    }
+    if (absl::IsUnavailable(plan.status())) {
+      return absl::UnavailableError(absl::StrCat(plan.status().message(), ": ", fleet_.Notes(WorkerRole::kPrefill)));
+    }
+    RUNAHEAD_RETURN_IF_ERROR(plan.status());
+    std::optional<Placement> placement = Take(ticket, *plan, request, table, picture, line);
+    if (placement.has_value()) return *std::move(placement);
+  }
+}
+
+FleetQueue::Picture FleetQueue::TakePicture(const Ticket& ticket, const ChainRequest& request) {
+  MutexLock lock(mu_);
+  Picture picture;
+  picture.seen = {changes_, joins_};
+  picture.now = clock_.Now();
+  const auto own = waiting_.find(ticket.turn_);
+  if (own != waiting_.end()) {
+    own->second.turn = false;
+    Estimate(own->second, request);
+  }
+  picture.queue = {Waiting() - (own == waiting_.end() ? 0 : 1), arrivals_.PerSecond(picture.now)};
+  const Lineup lineup = LineUp(ticket, request);
+  picture.begins = WhoBegins(lineup.waiting) == lineup.own;
+  if (!picture.begins && MayOvertake(request)) {
+    picture.may_overtake = WhoOvertakes(lineup.overtaking, fleet_.OvertakingRoomS()) == lineup.own;
+  }
+  if (!picture.begins && !picture.may_overtake) return picture;
+  picture.line = fleet_.Line(ticket.avoided_);
+  return picture;
+}
+
+absl::Duration FleetQueue::ExpectFirstToken(const Ticket& ticket, const ChainRequest& request,
+                                            const PartitionTable& table, bool decodes) const {
+  MutexLock lock(mu_);
+  FirstTokenView view;
+  view.prefill_s = absl::ToDoubleSeconds(ShortestTime(request.tokens, table.times(), pace_));
+  const FleetLine line = fleet_.Line({});
+  view.prefill_workers =
+      std::count_if(line.workers.begin(), line.workers.end(), [](const auto& worker) { return worker.ready; });
+  const double expected_s = SecondsOr(TimeOnOne(request.tokens, table.times(), pace_), request.tokens);
+  const bool may_overtake = MayOvertake(request);
+  const bool fits = may_overtake && Allowance::Left(fleet_.OvertakingRoomS()).Fits(expected_s);
+  if (!fits || !AllBear(ticket, expected_s)) {
+    view.backlog_s = LeastBacklogS(line, may_overtake);
+    // Each that bears it may be overtaken, also where another does not.
+    for (auto older = waiting_.begin(); older != waiting_.lower_bound(ticket.turn_); ++older) {
+      const bool overtaken = may_overtake && Bears(older->second, expected_s);
+      view.ahead_s += overtaken ? 0 : older->second.prefill_s;
+    }
+  }
+  if (decodes) {
+    CountSlots(view);
+    for (const auto& [turn, waiter] : for_decode_) view.slots_ahead += turn < ticket.turn_;
+  }
+  return absl::Seconds(runahead::ExpectFirstToken(view));
+}
+
+void FleetQueue::PrefillTook(int64_t tokens, int64_t width, absl::Duration took) {
+  MutexLock lock(mu_);
+  pace_.Took(tokens, width, took);
+  const bool waiting = TimeAnew(waiting_), away = TimeAnew(for_return_);
+  AllowAnew();
+  if (waiting || away) WakeNext();
+}
+
+// Others place nothing meanwhile, for they would plan.
+std::optional<Placement> FleetQueue::Take(const Ticket& ticket, const ChainPlan& plan, const ChainRequest& request,
+                                          const PartitionTable& table, const Picture& picture,
+                                          absl::Span<const WorkerView> line) {
+  PlacedJob job;
+  job.tokens = request.tokens;
+  job.computing = PredictedTime(request.tokens, plan.parts.size(), table.times());
+  job.expected_s = job.computing > absl::ZeroDuration() ? absl::ToDoubleSeconds(job.computing) : request.expected_s;
+  if (job.computing == absl::ZeroDuration()) {
+    MutexLock lock(mu_);
+    job.computing = pace_.Expect(request.tokens);
+  }
+  const absl::Duration front = plan.overtakes ? UntilItOvertakes(request, line[plan.first])
+                                              : Backlog(line.subspan(plan.first, plan.parts.size()));
+  // Who goes with others is computed while they are.
+  const bool together = !plan.overtakes && plan.parts.size() == 1 && request.tokens <= line[plan.first].room;
+  job.end = picture.now + front + (together ? absl::ZeroDuration() : job.computing);
+  {
+    MutexLock lock(mu_);
+    AllowOthers(ticket, absl::ToDoubleSeconds(front));
+    // All of a chain take the time of others, one after the other.
+    job.allowance = Allowance::Left(ticket.allowance_->left_s() / static_cast<double>(plan.parts.size()));
+  }
+  std::optional<Placement> placement = fleet_.Place(plan, job, picture.line);
+  if (!placement.has_value()) return placement;
+  placement->first_token_in = job.end - picture.now;
+  MutexLock lock(mu_);
+  CountOvertaken(ticket, request.expected_s, placement->overtaken);
+  return placement;
+}
+
+}  // namespace runahead

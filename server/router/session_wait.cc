@@ -1,0 +1,135 @@
+// A session that waits for workers and memory.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/router/session.h"
+#include "server/rpc/status.h"
+#include "server/task/co_status.h"
+
+namespace runahead {
+namespace {
+
+// Leases also end without the router's doing (they expire): look again after so long.
+constexpr absl::Duration kRetryWhenFull = absl::Milliseconds(250);
+
+// A request that would come too late is not to be sent again before so long.
+constexpr absl::Duration kLeastRetry = absl::Seconds(1);
+
+// How often a request is placed anew because the decode workers were lost, or began to drain, while they were asked.
+constexpr int kReplacements = 3;
+// For so long news of a loss is awaited when a worker that counts as ready did not answer.
+constexpr absl::Duration kNewsOfLoss = absl::Seconds(1);
+
+}  // namespace
+
+Claim Session::ClaimOfTurn() const {
+  Claim claim;
+  claim.tenant = tenant_;
+  const auto weight = router_.tenant_weights.find(tenant_);
+  if (grant_.given()) {
+    claim.weight = grant_.limits().weight;
+    claim.listed = true;
+  } else if (weight != router_.tenant_weights.end()) {
+    claim.weight = weight->second;
+    claim.listed = true;
+  }
+  if (request_.priority() == v1::PRIORITY_LOW) claim.priority = RequestPriority::kLow;
+  claim.tokens = static_cast<int64_t>(prompt_.size()) + max_tokens_;
+  return claim;
+}
+
+absl::Status Session::CheckDeadline() const {
+  if (deadline_ == absl::InfiniteFuture()) return absl::OkStatus();
+  const absl::Duration left = deadline_ - router_.clock.Now();
+  const absl::Duration expected =
+      router_.queue.ExpectFirstToken(*ticket_, chain_, *router_.table.Get(), max_tokens_ > 1);
+  if (expected <= left || left <= absl::ZeroDuration()) return absl::OkStatus();  // who is late is told so elsewhere
+  const auto shown = [](absl::Duration time) {
+    return absl::FormatDuration(absl::Trunc(time, absl::Milliseconds(100)));
+  };
+  return WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat("the first token is expected in ", shown(expected),
+                                                                  ", and the deadline is in ", shown(left))),
+                        std::max(kLeastRetry, expected - left));
+}
+
+Task<absl::Status> Session::Place(const std::function<void()>& settled) {
+  std::optional<FleetQueue::AfterFull> after_full;
+  std::optional<absl::Time> absence_ends;
+  int replacements = 0;
+  while (true) {
+    const uint64_t decode_changes = router_.queue.decode_changes(), returns = router_.queue.returns();
+    const std::shared_ptr<const PartitionTable> table = router_.table.Get();
+    absl::StatusOr<Placement> placement =
+        co_await On(*router_.work, router_.queue.Acquire(*ticket_, chain_, *table, cancel_, deadline_, after_full));
+    report_.Lap(TtftStage::kQueue);
+    absl::Status status = placement.status();
+    if (status.ok()) {
+      run_ = std::make_shared<PrefillRun>(*std::move(placement), router_.fleet, router_.sequencer, router_.metrics,
+                                          router_.clock);
+      status = co_await TakeLease();
+    }
+    if (status.ok()) {
+      router_.queue.Settled(*ticket_);
+      co_return absl::OkStatus();
+    }
+    const bool asked = run_ != nullptr;
+    const DecodeNeed need = asked ? NeedOfDecode().of_worker() : DecodeNeed{};
+    run_.reset();  // others may use the chain while this one waits
+    RUNAHEAD_CO_RETURN_IF_ERROR(cancel_.status());
+    after_full.reset();
+    if (asked && absl::IsResourceExhausted(status)) {
+      settled();
+      after_full = FleetQueue::AfterFull{decode_changes, kRetryWhenFull, need};
+      continue;
+    }
+    if (!absl::IsUnavailable(status)) co_return status;
+    const bool others = asked && router_.fleet.ready_decode() > 0;
+    if (others && replacements++ < kReplacements) continue;
+    settled();
+    if (!absence_ends) absence_ends = router_.clock.Now() + router_.absence_timeout;
+    const WorkerRole missing = asked ? WorkerRole::kDecode : WorkerRole::kPrefill;
+    const absl::Duration at_least = others ? kNewsOfLoss : absl::ZeroDuration();
+    RUNAHEAD_CO_RETURN_IF_ERROR(co_await AwaitReturn(status, missing, returns, at_least, *absence_ends));
+  }
+}
+
+DecodeLease::Need Session::NeedOfDecode() const {
+  const Placement& placement = run_->placement();
+  const int32_t prompt_tokens = static_cast<int32_t>(prompt_.size());
+  DecodeLease::Need need{request_.request_id(), prompt_tokens, prompt_tokens + max_tokens_, MaxXTokens(placement),
+                         placement.first_token_in};
+  if (router_.outputs->mode() == ReserveMode::kExpected) {
+    need.expected_tokens = prompt_tokens + expected_output_;
+    need.parked_first = request_.priority() == v1::PRIORITY_LOW;
+  }
+  return need;
+}
+
+Task<absl::Status> Session::TakeLease() {
+  // An answer that has tokens already is longer than these, whatever others took.
+  expected_output_ = std::max(router_.outputs->Expect(static_cast<int64_t>(prompt_.size()), max_tokens_),
+                              std::min(max_tokens_, answer_->tokens() + 1));
+  if (max_tokens_ == 1) co_return absl::OkStatus();  // the tail's token is all: nothing to hand off
+  const DecodeLease::Need need = NeedOfDecode();
+  absl::StatusOr<std::unique_ptr<DecodeLease>> lease = co_await DecodeLease::Reserve(
+      need, *ticket_, run_->placement().chain, router_.queue, router_.fleet, router_.sequencer, router_.clock, cancel_);
+  report_.Lap(TtftStage::kReserve);
+  RUNAHEAD_CO_RETURN_IF_ERROR(lease.status());
+  lease_ = *std::move(lease);
+  co_return absl::OkStatus();
+}
+
+Task<absl::Status> Session::AwaitReturn(const absl::Status& absent, WorkerRole missing, uint64_t returns,
+                                        absl::Duration at_least, absl::Time until) {
+  const absl::StatusOr<bool> returned = co_await router_.queue.AwaitReturn(
+      *ticket_, chain_, missing, returns, router_.absence_timeout, at_least, cancel_, std::min(deadline_, until));
+  report_.Lap(TtftStage::kQueue);
+  RUNAHEAD_CO_RETURN_IF_ERROR(returned.status());
+  if (*returned) co_return absl::OkStatus();
+  if (router_.clock.Now() < deadline_) co_return absent;
+  co_return absl::DeadlineExceededError(
+      absl::StrCat("the deadline passed while the request waited for workers: ", absent.message()));
+}
+
+}  // namespace runahead

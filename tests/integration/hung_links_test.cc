@@ -1,0 +1,119 @@
+// As hung_test, for threads that move bytes over links of other kinds: between a device and the host, between
+// workers that have just begun, and into a process's own store.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/integration/faults_fixture.h"
+#include "tests/integration/hung_threads.h"
+#include "tests/integration/serving_process.h"
+#include "tests/testing/frozen_thread.h"
+#include "tests/testing/model_fixture.h"
+#include "tests/testing/synthetic_gguf.h"
+
+namespace runahead {
+namespace {
+
+using testing::FrozenThread;
+using testing::MetricOf;
+using testing::ServingProcess;
+using testing::ThreadNamed;
+
+// A decode worker that brings KV over a link, with every lane at work.
+class HungKvprTest : public ::testing::Test {
+ protected:
+  const std::string model_ = WriteSynthetic({.kv_heads = 4}, "hung_kvpr");
+  LocalCluster cluster_{model_,
+                        {"--prefill", "1", "--decode", "1", "--threads", "2", "--dtype", "f32", "--emulated-link-gbps",
+                         "20", "--kv-device-budget", "3MiB", "--recompute", "256", "--host-lane", "256"}};
+};
+
+TEST_F(HungKvprTest, ASequenceWhoseLinkHangsGoesOnOnceItDoesNot) {
+  const v1::GenerateRequest request = RequestOf(SyntheticIds(1400, 4), 300);
+  const pid_t decode = cluster_.pid("decode-0");
+  const Answer undisturbed = cluster_.GenerateEventually(request);
+  ASSERT_EQ(undisturbed.ids.size(), 300u);
+  for (const auto& [name, pid] : cluster_.pids()) ExpectKnownThreads(pid);
+  for (const char* thread : kFrozenInKvpr) {
+    SCOPED_TRACE(thread);
+    Running running(cluster_, request);
+    ASSERT_TRUE(Eventually([&] { return running.tokens() >= 3; }));
+    const std::optional<pid_t> tid = ThreadNamed(decode, thread);
+    ASSERT_TRUE(tid.has_value());
+    auto frozen = std::make_unique<FrozenThread>(*tid);
+    if (!frozen->status().ok()) GTEST_SKIP() << "threads cannot be frozen: " << frozen->status();
+    EXPECT_TRUE(Eventually(
+        [&] { return cluster_.Metric("router", "runahead_workers{role=\"decode\",state=\"ready\"}") == 0; }));
+    frozen.reset();  // there is no other
+    FaultsCluster::ExpectUnharmed(running.answer(), undisturbed.ids);
+    EXPECT_EQ(cluster_.GenerateEventually(request).ids, undisturbed.ids);
+    EXPECT_EQ(cluster_.pid("decode-0"), decode);
+  }
+}
+
+class HungProcessTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<ServingProcess> Worker(const std::string& role, const std::string& name) {
+    auto worker = std::make_unique<ServingProcess>(std::vector<std::string>{
+        RUNAHEAD_WORKER, "--role", role, "--name", name, "--threads", "1", "--model", model_, "--kv-memory", "64MiB"});
+    EXPECT_FALSE(worker->address.empty()) << worker->process.err();
+    return worker;
+  }
+
+  const std::string model_ = WriteSynthetic(SyntheticModel(), "hung_process");
+};
+
+// Before it has had any request: nothing has been moved over its links yet.
+TEST_F(HungProcessTest, LinksOfANewWorkerThatHangAreNoticed) {
+  const auto prefill = Worker("prefill", "prefill-0"), decode = Worker("decode", "decode-0");
+  const ServingProcess router({RUNAHEAD_ROUTER, "--model", model_,
+                               absl::StrCat("--workers=role=prefill,address=", prefill->address),
+                               absl::StrCat("--workers=role=decode,address=", decode->address)});
+  ASSERT_FALSE(router.address.empty()) << router.process.err();
+  const auto in_state = [&](const std::string& metric) { return MetricOf(router.metrics, metric); };
+  constexpr char kReady[] = "runahead_workers{role=\"decode\",state=\"ready\"}";
+  constexpr char kSuspected[] = "runahead_workers_suspected{role=\"decode\"}";
+  ASSERT_TRUE(Eventually([&] { return in_state(kReady) == 1; }));
+  for (const pid_t pid : {prefill->process.pid(), decode->process.pid(), router.process.pid()}) ExpectKnownThreads(pid);
+  {
+    const FrozenThread frozen(*ThreadNamed(decode->process.pid(), "links"));
+    if (!frozen.status().ok()) GTEST_SKIP() << "threads cannot be frozen: " << frozen.status();
+    EXPECT_TRUE(Eventually([&] { return in_state(kSuspected) == 1 && in_state(kReady) == 0; }));
+  }
+  const auto stub = OwnStub(router.address);
+  EXPECT_TRUE(Eventually([&] { return GenerateOver(*stub, RequestOf(SyntheticIds(40, 1), 4)).status.ok(); }));
+  EXPECT_EQ(in_state(kSuspected), 0);
+}
+
+// Its slices go to its own store, over no link.
+TEST_F(HungProcessTest, ASliceForTheProcessItselfThatHangsIsDoneAnew) {
+  const auto worker = Worker("both", "both-0");
+  const ServingProcess router(
+      {RUNAHEAD_ROUTER, "--model", model_, absl::StrCat("--workers=role=both,address=", worker->address)});
+  ASSERT_FALSE(router.address.empty()) << router.process.err();
+  const auto stub = OwnStub(router.address);
+  const v1::GenerateRequest request = RequestOf(SyntheticIds(40, 1), 4);
+  const auto serves = [&] { return GenerateOver(*stub, request).status.ok(); };
+  ASSERT_TRUE(Eventually(serves));
+  for (const pid_t pid : {worker->process.pid(), router.process.pid()}) ExpectKnownThreads(pid);
+  for (const char* thread : kFrozenInBoth) {
+    SCOPED_TRACE(thread);
+    auto frozen = std::make_unique<FrozenThread>(*ThreadNamed(worker->process.pid(), thread));
+    if (!frozen->status().ok()) GTEST_SKIP() << "threads cannot be frozen: " << frozen->status();
+    auto answer = std::async(std::launch::async, [&] { return GenerateOver(*stub, request); });
+    EXPECT_TRUE(
+        Eventually([&] { return MetricOf(router.metrics, "runahead_workers{role=\"decode\",state=\"ready\"}") == 0; }));
+    frozen.reset();  // there is no other
+    EXPECT_TRUE(answer.get().status.ok());
+    EXPECT_TRUE(Eventually(serves));
+  }
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,28 @@
+// A store for leases that grow, counted in blocks.
+#pragma once
+
+#include <cstdint>
+
+#include "tests/worker/kv/store_fixture.h"
+
+namespace runahead {
+
+class KvStoreGrowth : public KvStoreTest {
+ protected:
+  static constexpr int64_t kBlockBytes = kLayers * kKvBlockTokens * kRowBytes;
+
+  absl::StatusOr<LeaseId> TryReserve(int64_t prompt, int64_t total, int64_t expected) {
+    return store_->Reserve({.prompt_tokens = prompt, .total_tokens = total, .expected_tokens = expected});
+  }
+  // With the prompt's KV.
+  KvStore::Sequence OpenOne(int64_t prompt, int64_t total, int64_t expected) {
+    const LeaseId lease = *TryReserve(prompt, total, expected);
+    FillAll(lease, prompt);
+    return *store_->Open(lease);
+  }
+  int64_t Used() { return store_->stats().used_bytes / kBlockBytes; }
+  int64_t Promised() { return store_->stats().promised_bytes / kBlockBytes; }
+  int64_t Growable() { return store_->stats().growable_bytes / kBlockBytes; }
+};
+
+}  // namespace runahead

@@ -1,0 +1,153 @@
+// The steps of a DecodeEngine: which rows they take, and what comes of them.
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "scheduler/batching/row_plan.h"
+#include "server/base/logging.h"
+#include "worker/decode/engine.h"
+#include "worker/decode/engine_active.h"
+
+namespace runahead {
+
+namespace {
+
+// Products like many rows; who joins during a pass waits for all of it.
+constexpr int64_t kLongPass = 16;
+
+}  // namespace
+
+// First the rows of decode's arithmetic: of sequences that decode, and of output that is computed again. Then rows of
+// prompts.
+void DecodeEngine::Step() {
+  const auto [pending, granted] = GrantWithMemory();
+  std::vector<Share> of_output, of_prompts;
+  for (size_t i = 0; i < granted.size(); ++i) {
+    if (granted[i] == 0) continue;
+    const bool draws = granted[i] == pending[i].prompt + pending[i].output;
+    (pending[i].prompt > 0 ? of_prompts : of_output).push_back({running_[i], granted[i], draws});
+  }
+  if (of_output.empty() && of_prompts.empty()) return NobodySteps();
+  if (!of_output.empty()) Pass(*loop_, of_output);
+  if (!of_prompts.empty()) Pass(*prompts_, of_prompts);
+}
+
+DecodeEngine::Grants DecodeEngine::Grant(const std::set<SequenceNumber>& without) const {
+  Grants grants;
+  std::vector<PendingRows>& pending = grants.pending;
+  for (const SequenceNumber number : running_) {
+    pending.push_back(without.contains(number) ? PendingRows{} : sequences_.at(number)->Pending());
+  }
+  if (prompts_ == nullptr) {  // a loop of its own may take no more than one row of a sequence
+    grants.granted.assign(pending.size(), 1);
+    return grants;
+  }
+  const bool awaited = std::any_of(pending.begin(), pending.end(), [](const PendingRows& of) { return of.decodes(); });
+  const int64_t most = awaited ? options_.step_rows : LongestPass(options_.step_rows, device_);
+  grants.granted = GrantRows(pending, {.all = most, .output = options_.step_rows});
+  return grants;
+}
+
+void DecodeEngine::Pass(StepLoop& loop, absl::Span<const Share> shares) {
+  const bool of_prompts = &loop == prompts_.get();
+  const absl::Time begin = clock_.Now();
+  Tokens tokens;
+  Measured(WorkOf(shares), [&] { NextTokens(loop, shares, tokens); });
+  const absl::Time end = clock_.Now();
+  const auto batch_size = static_cast<int64_t>(shares.size());
+  int64_t rows = 0, again = 0;
+  for (const Share& share : shares) {
+    rows += share.rows;
+    again += sequences_.at(share.number)->Again(share.rows);
+  }
+  if (options_.on_step) options_.on_step({batch_size, end - begin, of_prompts ? rows : 0, again});
+  for (const Share& share : shares) {
+    SpanRecorder* const spans = sequences_.at(share.number)->request.spans.get();
+    if (spans == nullptr) continue;
+    spans->Add(of_prompts ? "prompt_rows" : "step", -1, begin, end, of_prompts ? share.rows : batch_size);
+  }
+  for (size_t i = 0; i < shares.size(); ++i) Emit(shares[i], std::move(tokens[i]));
+}
+
+int64_t LongestPass(int64_t step_rows, const Device& device) {
+  return std::max(step_rows, std::min(device.gemm_rows(), kLongPass * step_rows));
+}
+
+double StepWork(int64_t rows, int64_t positions) {
+  return 16 + static_cast<double>(rows) + 1e-3 * static_cast<double>(positions);
+}
+
+double DecodeEngine::WorkOf(absl::Span<const Share> shares) const {
+  int64_t rows = 0, positions = 0;
+  for (const Share& share : shares) {
+    rows += share.rows;
+    positions += share.rows * sequences_.at(share.number)->length();
+  }
+  return StepWork(rows, positions);
+}
+
+// A pass that fails does not say whose fault it is, so its halves are tried, down to sequences that fail alone: the
+// others lose time and nothing else, for writing a row's KV again changes nothing. At most 2n - 1 passes for n
+// sequences, and about 2 log2(n) where one of them is at fault.
+void DecodeEngine::NextTokens(StepLoop& loop, absl::Span<const Share> shares, Tokens& tokens) {
+  const absl::Status status = Forward(loop, shares);
+  if (!status.ok() && shares.size() > 1) {
+    LogDebug("decode", "a step of ", shares.size(), " sequences is tried in halves: ", status.message());
+    const size_t half = shares.size() / 2;
+    NextTokens(loop, shares.subspan(0, half), tokens);
+    NextTokens(loop, shares.subspan(half), tokens);
+    return;
+  }
+  if (!status.ok()) LogWarning("decode", "a sequence ends, for its step fails without others too: ", status.message());
+  int64_t drawn = 0;
+  for (const Share& share : shares) {
+    if (!status.ok()) {
+      tokens.emplace_back(status);
+    } else if (!share.draws) {
+      tokens.emplace_back(std::nullopt);
+    } else {
+      absl::StatusOr<Sampled> token = sampler_->Token(drawn++);
+      token.ok() ? tokens.emplace_back(*std::move(token)) : tokens.emplace_back(token.status());
+    }
+  }
+}
+
+// One pass for `shares`; returns when the device is done with it, also on failure, for the sequences' memory must not
+// be given back before.
+absl::Status DecodeEngine::Forward(StepLoop& loop, absl::Span<const Share> shares) {
+  std::vector<DecodeRow> rows;
+  std::vector<TokenSampler::Row> draws;
+  for (const Share& share : shares) {
+    const Active& active = *sequences_.at(share.number);
+    const int64_t end = active.computed + share.rows;
+    for (int64_t at = active.computed; at < end; ++at) {
+      rows.push_back({&*active.kv, active.TokenAt(at), at, active.request.spans.get(), active.request.request_id,
+                      share.draws && at + 1 == end});
+    }
+    if (share.draws) draws.push_back({active.request.sampling, active.length(), active.counts, active.counts_row});
+  }
+  const bool repeats = loop.repeats();
+  if (repeats) device_.BeginStep(*stream_);
+  const absl::StatusOr<Tensor> logits = loop.Step(rows);
+  absl::Status status = logits.status();
+  if (status.ok() && !draws.empty()) status = sampler_->Enqueue(*stream_, *logits, draws);
+  if (repeats) device_.EndStep(*stream_);
+  const absl::Status done = device_.Record(*stream_).Wait();
+  if (status.ok()) status = done;
+  if (status.ok()) return status;
+  return absl::InternalError(absl::StrCat("a decode step failed: ", status.ToString()));
+}
+
+void DecodeEngine::Emit(const Share& share, absl::StatusOr<std::optional<Sampled>> sampled) {
+  if (!sampled.ok()) return End(share.number, sampled.status());
+  Active& active = *sequences_.at(share.number);
+  active.computed += share.rows;
+  if (!sampled->has_value()) return;
+  active.Append((*sampled)->id);
+  active.sink->OnToken(**std::move(sampled));
+  if (active.Finished()) End(share.number, absl::OkStatus());
+}
+
+}  // namespace runahead
