@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -52,6 +53,17 @@ int TimesGivenUp(const StagedCluster& staged) {
     times += absl::StrContains(line, "[registry]") && absl::StrContains(line, "no sign of life");
   }
   return times;
+}
+
+class StopTest : public FaultsTest {};
+
+TEST_F(StopTest, AStopOfOneSecondInDecodeLosesNothing) {
+  const std::vector<int32_t> undisturbed = cluster_.GenerateEventually(LongAnswer()).ids;
+  ASSERT_EQ(undisturbed.size(), 1000u);
+  const auto running = BeginLongAnswer();
+  PauseFor(absl::Seconds(1), cluster_.pid("decode-0"));
+  ExpectUnharmed(running->answer(), undisturbed);
+  ExpectServiceAgain();
 }
 
 TEST(StopStagesTest, AShortStopLosesNothing) {

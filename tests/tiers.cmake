@@ -1,0 +1,48 @@
+# The second tier. What needs real processes, floods or minutes has the label `soak` and runs with `tests/run --all` only:
+# how two cores are shared decides more there than the code does. Each entry stands beside the tests of the gate that
+# make its statement without processes; some leave one short case in the gate, too (runahead_short_case).
+set(RUNAHEAD_SOAK
+  client/up/up_command_test            # client/up/restart_policy_test, supervisor_test, ready_line_test
+  deploy/dashboards_test               # deploy/grafana_test, prometheus_test, metrics_test
+  integration/api_keys_test            # server/router/api_keys_test, key_door_test, key_ring_test, key_account_test
+  integration/clock_test               # server/base/clock_test, server/router/clock_offset_test
+  integration/crowd_test               # worker/link/tcp/tcp_crowd_test, tcp_strangers_test, server/base/accepter_test
+  integration/cut_stages_test          # worker/handoff/message_handoff_test, server/router/worker_faults_test
+  integration/cut_test                 # worker/link/edge_contract_test, server/router/worker_connection_test
+  integration/decode_slots_test        # server/router/slots_test, fleet_decode_test, scheduler/placement/decode_queue_test
+  integration/fault_stages_test        # server/router/worker_faults_test, failover_test, rebuild_test
+  integration/faults_test              # server/router/request_faults_test, worker/prefill/stage_failure_test
+  integration/flipped_bits_test        # worker/link/message/damaged_frame_test, damaged_header_test
+  integration/handed_x_cluster_test    # worker/prefill/handed_x_test, worker/x_demand_test
+  integration/hostile_text_test        # server/rpc/arrivals_test, server/router/large_text_turns_test
+  integration/hung_links_test          # worker/link/edge_contract_test, server/router/hung_worker_test
+  integration/hung_test                # server/router/hung_worker_test, scheduler/placement/progress_test
+  integration/kvpr_table_test          # worker/decode/kvpr/kvpr_loop_test, kvpr_link_test, kvpr_rows_test
+  integration/log_test                 # server/base/log_writer_test, server/router/session_report_test
+  integration/long_prompt_test         # scheduler/placement/progress_test, server/base/progress_meter_test
+  integration/move_process_test        # server/router/move_test, worker/decode/engine_moves_test
+  integration/pause_test               # server/base/silence_test, server/router/worker_connection_test
+  integration/plan_search_test         # client/plan/search_plan_test, table_search_test, server/router/live_table_test
+  integration/profile_test             # client/profile/line_profile_test, line_timing_test, line_probe_test
+  integration/rebuild_process_test     # server/router/rebuild_test, worker/decode/continued_streams_test
+  integration/request_memory_test      # server/base/byte_budget_test, server/rpc/message_call_test, arrivals_test
+  integration/shared_weights_test      # worker/weight_sharing_test
+  integration/slow_client_test         # server/router/generate_test
+  integration/stop_stages_test         # server/router/worker_connection_test, worker/service/control_service_test
+  integration/tls_test                 # server/rpc/tls_credentials_test, worker/link/tcp/tls_stream_test
+  integration/trace_test               # server/router/request_trace_test, tracer_test, worker/prefill/job_trace_test
+  server/rpc/keep_alive_test           # server/rpc/channel_test
+)
+
+# What measures, or counts by time, runs with nothing beside it.
+set(RUNAHEAD_ALONE
+  kernels/base/thread_pool_test
+  server/base/memory_return_test
+  worker/decode/kvpr/host_profile_test
+  worker/decode/kvpr/kvpr_link_test
+  worker/decode/kvpr/kvpr_measured_test
+  worker/decode/kvpr/profile_test
+  worker/decode/neighbour_test
+  worker/kv/resident_memory_test
+  worker/lane_profiler_test
+)
