@@ -34,10 +34,13 @@ set(RUNAHEAD_SOAK
   server/rpc/keep_alive_test           # server/rpc/channel_test
 )
 
-# What measures, or counts by time, runs with nothing beside it.
+# What measures, counts by time, or keeps all cores busy runs with nothing beside it.
 set(RUNAHEAD_ALONE
   kernels/base/thread_pool_test
+  server/base/core_waits_test
   server/base/memory_return_test
+  server/base/metrics_server_test
+  server/router/resume_test
   worker/decode/kvpr/host_profile_test
   worker/decode/kvpr/kvpr_link_test
   worker/decode/kvpr/kvpr_measured_test
@@ -45,4 +48,5 @@ set(RUNAHEAD_ALONE
   worker/decode/neighbour_test
   worker/kv/resident_memory_test
   worker/lane_profiler_test
+  worker/service/control_service_test
 )

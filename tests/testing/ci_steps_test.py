@@ -54,15 +54,15 @@ class CiStepsTest(unittest.TestCase):
 
     def test_no_step_goes_beyond_the_time_and_that_is_not_red(self):
         code, output = self.run_steps(
-            "end=$((SECONDS + 1))\nbuild_step b build true\ntest_step t build sleep 30\ntest_step u build echo ran", 7
+            "end=$((SECONDS + 3))\nbuild_step b build true\ntest_step t build sleep 30\ntest_step u build echo ran", 7
         )
         self.assertEqual(code, 0)
-        self.assertRegex("\n".join(self.part_of(output, "left out")), "t: the 7 minutes were over after [12] s of it\nu: the 7 minutes were over before it began")
+        self.assertRegex("\n".join(self.part_of(output, "left out")), "t: the 7 minutes were over after [0-9]+ s of it\nu: the 7 minutes were over before it began")
         self.assertNotIn("\nran", output)
 
     def test_a_test_that_failed_before_its_step_was_cut_is_red(self):
         failed = "echo ' 1/2 Test #1: a/b_test ......***Timeout 0.1 sec'; sleep 30"
-        code, output = self.run_steps(f"end=$((SECONDS + 1))\nbuild_step b build true\ntest_step t build bash -c \"{failed}\"")
+        code, output = self.run_steps(f"end=$((SECONDS + 3))\nbuild_step b build true\ntest_step t build bash -c \"{failed}\"")
         self.assertEqual(code, 1)
         self.assertEqual(self.part_of(output, "red")[-1:], ["t: a/b_test ***Timeout"])
 

@@ -285,6 +285,7 @@ grpc::Status FakeWorker::Reserve(grpc::ServerContext* context, const v1::Reserve
 
 grpc::Status FakeWorker::TakeLease(const v1::ReserveRequest& request, v1::ReserveReply& reply) {
   MutexLock lock(mu_);
+  if (stopping_) return {grpc::StatusCode::UNAVAILABLE, "it is gone"};  // as a process that was killed
   ++reservations_;
   reserve_requests_.push_back(request);
   changed_.NotifyAll();

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 #include "server/rpc/channel.h"
 #include "server/rpc/status.h"
 #include "tests/testing/synthetic_gguf.h"
@@ -121,7 +122,15 @@ void RouterFixture::Start(const RouterSetup& setup) {
 }
 
 void RouterFixture::AwaitReady(int prefill, int decode) {
-  while (fleet_->ready_prefill() != prefill || fleet_->ready_decode() != decode) std::this_thread::yield();
+  const absl::Time end = absl::Now() + absl::Minutes(1);
+  while (fleet_->ready_prefill() != prefill || fleet_->ready_decode() != decode) {
+    if (absl::Now() > end) {
+      ADD_FAILURE() << "after a minute " << fleet_->ready_prefill() << " prefill workers and " << fleet_->ready_decode()
+                    << " decode workers are ready";
+      return;
+    }
+    absl::SleepFor(absl::Milliseconds(1));
+  }
 }
 
 void RouterFixture::TearDown() {

@@ -13,7 +13,7 @@ RED = "false"
 RED_ONCE = "test -e {marker} || {{ touch {marker}; false; }}"
 RED_TWICE = "test -e {marker}.2 || {{ test -e {marker} && touch {marker}.2; touch {marker}; false; }}"
 SLOW_ONCE = "test -e {marker} || {{ touch {marker}; sleep 20; }}"
-CRASHED_ONCE = "test -e {marker} || {{ touch {marker}; kill -SEGV $$; }}"
+CRASHED_ONCE = "test -e {marker} || {{ touch {marker}; ulimit -c 0; kill -SEGV $$; }}"
 CHECK_ONCE = "test -e {marker} || {{ touch {marker}; echo 'a.cc:7: check failed: rows == 3'; false; }}"
 REPORT_ONCE = "test -e {marker} || {{ touch {marker}; echo 'WARNING: ThreadSanitizer: data race (pid=7)'; false; }}"
 
@@ -30,7 +30,7 @@ class SecondTryTest(unittest.TestCase):
         for number, (name, command) in enumerate(entries.items()):
             text = command.format(marker=self.build / f"marker-{number}")
             lines.append(f"add_test([=[{name}]=] /bin/sh -c [=[{text}]=])")
-            lines.append(f"set_tests_properties([=[{name}]=] PROPERTIES TIMEOUT 2)")
+            lines.append(f"set_tests_properties([=[{name}]=] PROPERTIES TIMEOUT 5)")
         (self.build / "CTestTestfile.cmake").write_text("\n".join(lines) + "\n")
         done = subprocess.run(["bash", SECOND_TRY, self.build, *arguments], capture_output=True, text=True, timeout=110)
         return done.returncode, done.stdout

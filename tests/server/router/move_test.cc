@@ -100,9 +100,9 @@ TEST_F(MoveTest, AnAnswerGoesOnOnAnotherWorkerWithTheKvThatIsThere) {
   EXPECT_GE(reserved.expected_tokens(), reserved.arriving_tokens());
   const v1::DecodeRequest asked = To().decode_requests().at(0);
   EXPECT_EQ(asked.lease().number(), move.target_lease().number());
-  EXPECT_EQ(asked.output_from(), 5);
-  EXPECT_EQ(asked.prompt_ids_size(), 5 + 5);
-  EXPECT_EQ(asked.moved_tokens(), 9);
+  EXPECT_GE(asked.output_from(), 4) << "it moves behind the fourth token, or behind what came meanwhile";
+  EXPECT_EQ(asked.prompt_ids_size(), 5 + asked.output_from());
+  EXPECT_EQ(asked.moved_tokens(), 5 + asked.output_from() - 1);
   EXPECT_EQ(Moves("moved"), 1);
   EXPECT_EQ(Metric("runahead_moved_bytes_total{result=\"moved\"}"), 1000);
   EXPECT_EQ(Failovers(), 0);
@@ -111,8 +111,9 @@ TEST_F(MoveTest, AnAnswerGoesOnOnAnotherWorkerWithTheKvThatIsThere) {
   To().AwaitLeases(0);
 }
 
-TEST_F(MoveTest, OneThatStaysGoesOnWhereItIsAndIsAskedAgain) {
+TEST_F(MoveTest, OneThatStaysGoesOnWhereItIs) {
   StartHeld(3);
+  parts_->move_again = absl::Hours(1);  // it is asked once
   const auto call = DrainUnder(Ids(5, kOutputOfMoved), [](FakeBehaviour& b) { b.moves = false; });
   Go(From(), 5);
   From().AwaitMoves(1);

@@ -83,9 +83,10 @@ TEST_F(SlotsTest, ASlotWhoseSequenceWaitsForMemoryIsParked) {
   decode_[0]->AwaitDecodes(2);
   decode_[0]->Change([](FakeBehaviour& b) { b.parked = 1; });
   ASSERT_TRUE(MetricBecomes("runahead_decode_slots{state=\"parked\",worker=\"decode-0\"}", 1));
-  EXPECT_EQ(Slots("decode-0", "free"), 1);
-  EXPECT_EQ(Slots("decode-0", "running"), 1) << "who is parked does not run";
-  EXPECT_EQ(Slots("decode-0", "promised"), 0);
+  EXPECT_TRUE(MetricBecomes("runahead_decode_slots{state=\"free\",worker=\"decode-0\"}", 1));
+  EXPECT_TRUE(MetricBecomes("runahead_decode_slots{state=\"running\",worker=\"decode-0\"}", 1))
+      << "who is parked does not run";
+  EXPECT_TRUE(MetricBecomes("runahead_decode_slots{state=\"promised\",worker=\"decode-0\"}", 0));
   decode_[0]->Change([](FakeBehaviour& b) { b.parked = 0; });
   EXPECT_TRUE(MetricBecomes("runahead_decode_slots{state=\"parked\",worker=\"decode-0\"}", 0));
   LetDecode();
@@ -116,6 +117,8 @@ TEST_F(SlotsTest, ARequestForOneTokenTakesNoSlot) {
 
 TEST_F(SlotsTest, SeveralWorkersAreUsedEvenly) {
   StartWithSlots(3, 4);
+  // A report that crosses a Reserve would count its lease twice until the next one.
+  for (auto& worker : decode_) worker->Change([](FakeBehaviour& b) { b.loads = false; });
   std::vector<std::unique_ptr<Call>> calls;
   for (int i = 1; i <= 6; ++i) calls.push_back(Running(i));
   for (const auto& worker : decode_) EXPECT_EQ(worker->leases(), 2u);

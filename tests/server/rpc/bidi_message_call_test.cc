@@ -146,9 +146,8 @@ TEST_F(BidiCallTest, RefusesALongMessage) {
 
 // Every message has to come, not only the first.
 TEST_F(BidiCallTest, AStreamWhoseNextMessageDoesNotComeEnds) {
-  Arrivals arrivals(
-      {.bytes = 1, .message_bytes = 1, .patience = absl::Milliseconds(200), .short_patience = absl::Milliseconds(100)},
-      {}, RealClock(), [](const std::string&) { return 0; });
+  Arrivals arrivals({.bytes = 1, .message_bytes = 1, .patience = absl::Seconds(2), .short_patience = absl::Seconds(1)},
+                    {}, RealClock(), [](const std::string&) { return 0; });
   Serve({.arrivals = &arrivals});
   ASSERT_EQ(Ask(1), 1u);
   const absl::Status status = FromGrpcStatus(stream_->Finish());

@@ -121,10 +121,10 @@ TEST_F(TlsCredentialsTest, TheProcessAsksItsOwnPortUnderTls) {
   const auto credentials = CredentialsOf(ours_, ca_.cert());
   RpcServerOptions options{.listen = "127.0.0.1:0", .services = {&service_}, .health_names = {}};
   options.credentials = credentials->ForMembersServer(kMember);
-  options.port.patience = absl::Seconds(1);
+  options.port.patience = absl::Seconds(3);
   auto server = RpcServer::Start(options);
   ASSERT_TRUE(server.ok()) << server.status();
-  const absl::Time until = MonotonicNow() + absl::Seconds(3);
+  const absl::Time until = MonotonicNow() + absl::Seconds(5);
   while (MonotonicNow() < until) {
     ASSERT_EQ((*server)->port_status(), absl::OkStatus());
     std::this_thread::sleep_for(std::chrono::milliseconds(50));

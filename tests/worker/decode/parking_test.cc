@@ -1,5 +1,6 @@
 // Sequences whose leases grow, in a store too small for all of them: who waits, who comes back, and what it gives.
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <random>
 #include <string>
@@ -8,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/decode/engine_fixture.h"
@@ -220,10 +222,18 @@ TEST_F(Parking, WhoIsParkedWhenTheEngineStopsEnds) {
   MakeWorld(4, 16);
   const std::vector<DecodeSequence> sequences = {MakeGrowing(1, 100, 600), MakeGrowing(2, 100, 600)};
   const auto [first, second] = StopWhereTheSecondIsParked(sequences[0], sequences[1]);
-  door_.Open();
-  engine_ = nullptr;
-  for (const auto& sink : {first, second})
-    EXPECT_TRUE(absl::IsUnavailable(sink->AwaitEnd())) << "600 tokens take longer";
+  // Steps go on one by one until the engine has stopped: long before the first one has its 600 tokens.
+  std::atomic<bool> stopped = false;
+  std::thread stops([&] {
+    engine_ = nullptr;
+    stopped = true;
+  });
+  while (!stopped) {
+    door_.LetPass(1);
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  stops.join();
+  for (const auto& sink : {first, second}) EXPECT_TRUE(absl::IsUnavailable(sink->AwaitEnd()));
   ExpectNothingHeld();
   EXPECT_EQ(store_->stats().promised_bytes, 0);
 }

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/rpc/channel.h"
@@ -394,9 +395,15 @@ TEST_F(DecodeServiceRows, SaysWhoIsParkedAndThatItIsNoneOfThoseThatRun) {
     sequence.lease = LeaseFromProto(ReserveExpecting(200, 2000, 200)->lease());
     FillHashKv(*store_, sequence);
   }
+  // No step is over before all three calls are in.
+  testing::Door door;
+  model_->on_pass = [&door] { door.Pass(); };
+  door.Shut();
   for (const DecodeSequence& sequence : three) {
     answers.push_back(std::async(std::launch::async, [this, &sequence] { return Generate(ToProto(sequence)); }));
   }
+  while (server_->gate().inside() < 3) absl::SleepFor(absl::Milliseconds(1));
+  door.Open();
   for (size_t i = 0; i < three.size(); ++i) EXPECT_EQ(*answers[i].get(), ExpectedTokens(three[i]));
   MutexLock lock(mu_);
   ASSERT_GE(at_parking_.size(), 1u) << "16 blocks, and the three need 24";
