@@ -75,10 +75,16 @@ class MoveTest : public testing::FaultsFixture {
   }
   double Moves(const char* result) { return Metric(absl::StrCat("runahead_moves_total{result=\"", result, "\"}")); }
   double Failovers() { return Metric("runahead_failovers_total{cause=\"worker_lost\",stage=\"decode\"}"); }
-  static void ExpectWhole(const Got& got, int failovers = 0) {
+  static void ExpectWhole(const Got& got) {
     ASSERT_TRUE(got.status.ok()) << got.status;
     EXPECT_EQ(got.ids(), Whole()) << "each once";
-    EXPECT_EQ(got.finished().failovers(), failovers);
+    EXPECT_EQ(got.finished().failovers(), 0);
+  }
+  // A worker died. Its call may end before its control stream: then it is asked once more.
+  static void ExpectWholeBehindADeath(const Got& got) {
+    ASSERT_TRUE(got.status.ok()) << got.status;
+    EXPECT_EQ(got.ids(), Whole()) << "each once";
+    EXPECT_GE(got.finished().failovers(), 1);
   }
 
   size_t from_ = 0;
@@ -100,9 +106,10 @@ TEST_F(MoveTest, AnAnswerGoesOnOnAnotherWorkerWithTheKvThatIsThere) {
   EXPECT_GE(reserved.expected_tokens(), reserved.arriving_tokens());
   const v1::DecodeRequest asked = To().decode_requests().at(0);
   EXPECT_EQ(asked.lease().number(), move.target_lease().number());
-  EXPECT_GE(asked.output_from(), 4) << "it moves behind the fourth token, or behind what came meanwhile";
-  EXPECT_EQ(asked.prompt_ids_size(), 5 + asked.output_from());
-  EXPECT_EQ(asked.moved_tokens(), 5 + asked.output_from() - 1);
+  EXPECT_EQ(asked.output_from(), 5);
+  EXPECT_GE(asked.prompt_ids_size(), 5 + 4) << "it moves behind the fourth token, or behind the one that may come yet";
+  EXPECT_LE(asked.prompt_ids_size(), 5 + 5);
+  EXPECT_EQ(asked.moved_tokens(), asked.prompt_ids_size() - 1);
   EXPECT_EQ(Moves("moved"), 1);
   EXPECT_EQ(Metric("runahead_moved_bytes_total{result=\"moved\"}"), 1000);
   EXPECT_EQ(Failovers(), 0);
@@ -152,7 +159,7 @@ TEST_F(MoveTest, ItsWorkersDeathMeanwhileIsALossAsAnyOther) {
   Go(From(), 4);
   From().AwaitMoves(1);
   decode_[from_].reset();
-  ExpectWhole(call->Finish(), /*failovers=*/1);
+  ExpectWholeBehindADeath(call->Finish());
   EXPECT_EQ(Moves("lost"), 1);
   To().AwaitLeases(0);
 }
@@ -190,7 +197,7 @@ TEST_F(MoveTest, ADeathBehindTheMoveIsALossOfTheOtherOne) {
         return able;
       }(),
       address);
-  ExpectWhole(call->Finish(), /*failovers=*/1);
+  ExpectWholeBehindADeath(call->Finish());
 }
 
 TEST_F(MoveTest, AClientThatLeavesMeanwhileLeavesNeitherLease) {

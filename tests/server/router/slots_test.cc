@@ -137,7 +137,8 @@ TEST_F(SlotsTest, AWorkerThatDiesGivesItsPromisesBack) {
   const testing::Got first = one->Finish(), second = two->Finish();
   EXPECT_TRUE(first.status.ok()) << first.status;
   EXPECT_TRUE(second.status.ok()) << second.status;
-  EXPECT_EQ(first.finished().failovers() + second.finished().failovers(), 1) << "it went on in the slot of the new one";
+  EXPECT_GE(first.finished().failovers() + second.finished().failovers(), 1) << "it went on in the slot of the new one";
+  EXPECT_TRUE(first.finished().failovers() == 0 || second.finished().failovers() == 0) << "the other one went on";
   ASSERT_TRUE(MetricBecomes("runahead_decode_slots{state=\"free\",worker=\"decode-0\"}", 1));
   ASSERT_TRUE(MetricBecomes("runahead_decode_slots{state=\"free\",worker=\"decode-1\"}", 1));
 }
