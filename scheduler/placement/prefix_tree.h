@@ -1,0 +1,176 @@
+// Beginnings of token sequences: which is the longest that a prompt has in common with them? Pure.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace runahead {
+
+// Sequences are cut into chunks of `chunk` tokens; those that begin alike share the nodes of their first chunks, each
+// of which has a Value of its owner's. Tokens are compared, never hashes. Sequences of one salt know nothing of those
+// of another. For one thread at a time.
+template <typename Value>
+class PrefixTree {
+ public:
+  struct Node {
+    std::vector<int32_t> ids;  // of its chunk; fewer than `chunk` only in a leaf
+    Value value{};
+
+   private:
+    friend class PrefixTree;
+    Node* parent = nullptr;  // null: of a salt's own, which has no ids
+    std::string salt;        // of that one
+    std::vector<std::unique_ptr<Node>> children;
+    uint64_t used = 0;  // by a count of uses
+  };
+
+  // What a prompt has in common with what was added: all tokens of all nodes but the last, and of that one the first
+  // ones, at least one.
+  struct Known {
+    std::vector<Node*> nodes;  // in token order; valid until something is added or removed
+    int64_t tokens = 0;
+  };
+
+  explicit PrefixTree(int64_t chunk) : chunk_(chunk) {}
+  PrefixTree(const PrefixTree&) = delete;
+  PrefixTree& operator=(const PrefixTree&) = delete;
+
+  int64_t chunk() const { return chunk_; }
+  int64_t nodes() const { return nodes_; }
+  int64_t tokens() const { return tokens_; }  // of all nodes
+
+  // The longest; no tokens where nothing begins as `ids` do. Changes nothing.
+  Known Find(absl::string_view salt, absl::Span<const int32_t> ids) const {
+    Known known;
+    const auto root = roots_.find(salt);
+    const Node* at = root == roots_.end() ? nullptr : root->second.get();
+    while (at != nullptr && known.tokens < static_cast<int64_t>(ids.size())) {
+      const absl::Span<const int32_t> rest = ids.subspan(known.tokens);
+      Node* best = nullptr;
+      int64_t most = 0;
+      for (const std::unique_ptr<Node>& child : at->children) {
+        const int64_t common = Common(child->ids, rest);
+        if (common > most) {
+          most = common;
+          best = child.get();
+        }
+      }
+      if (best != nullptr) known.nodes.push_back(best);
+      known.tokens += most;
+      at = most == chunk_ ? best : nullptr;
+    }
+    return known;
+  }
+
+  // They were used just now, later than all others.
+  void Use(const Known& known) {
+    for (Node* node : known.nodes) Touch(*node);
+  }
+
+  // The sequence is known from now on, and was used just now. `take(chunk, value, fresh)` is called for each of its
+  // chunks in order: with a value of its own where it is fresh, else with that of who had the chunk, which the caller
+  // may exchange for its own. A last chunk that is not whole, and with which another one begins, is that one's.
+  // Returns the values of chunks that were not whole, and that this one goes on from: they are known no more.
+  template <typename Take>
+  std::vector<Value> Add(absl::string_view salt, absl::Span<const int32_t> ids, const Take& take) {
+    std::vector<Value> dropped;
+    Node* at = Root(salt);
+    const int64_t size = static_cast<int64_t>(ids.size());
+    for (int64_t begin = 0; begin < size; begin += chunk_) {
+      const absl::Span<const int32_t> own = ids.subspan(begin, std::min(chunk_, size - begin));
+      Node* next = nullptr;
+      for (size_t i = 0; i < at->children.size(); ++i) {
+        Node& child = *at->children[i];
+        const int64_t common = Common(child.ids, own);
+        if (common == static_cast<int64_t>(own.size())) {
+          next = &child;
+        } else if (common == static_cast<int64_t>(child.ids.size())) {  // a leaf that ends within this chunk
+          dropped.push_back(std::move(child.value));
+          Remove(child);
+          --i;
+        }
+      }
+      const bool fresh = next == nullptr;
+      if (fresh) next = AddChild(*at, own);
+      take(begin / chunk_, next->value, fresh);
+      Touch(*next);
+      at = next;
+    }
+    return dropped;
+  }
+
+  // Of the nodes that no other follows, the one that was used longest ago goes. Nothing where there is none.
+  std::optional<Value> RemoveOldest() {
+    if (leaves_.empty()) return std::nullopt;
+    Node& oldest = *leaves_.begin()->second;
+    Value value = std::move(oldest.value);
+    const Node& parent = *oldest.parent;
+    Remove(oldest);
+    if (parent.parent == nullptr && parent.children.empty()) roots_.erase(std::string(parent.salt));
+    return value;
+  }
+
+ private:
+  static int64_t Common(absl::Span<const int32_t> a, absl::Span<const int32_t> b) {
+    const size_t most = std::min(a.size(), b.size());
+    return std::mismatch(a.begin(), a.begin() + most, b.begin()).first - a.begin();
+  }
+
+  Node* Root(absl::string_view salt) {
+    std::unique_ptr<Node>& root = roots_[salt];
+    if (root == nullptr) {
+      root = std::make_unique<Node>();
+      root->salt = std::string(salt);
+    }
+    return root.get();
+  }
+
+  Node* AddChild(Node& parent, absl::Span<const int32_t> ids) {
+    leaves_.erase({parent.used, &parent});
+    auto node = std::make_unique<Node>();
+    node->ids.assign(ids.begin(), ids.end());
+    node->parent = &parent;
+    tokens_ += static_cast<int64_t>(ids.size());
+    ++nodes_;
+    leaves_.insert({node->used, node.get()});
+    parent.children.push_back(std::move(node));
+    return parent.children.back().get();
+  }
+
+  void Touch(Node& node) {
+    const bool leaf = leaves_.erase({node.used, &node}) > 0;
+    node.used = ++uses_;
+    if (leaf) leaves_.insert({node.used, &node});
+  }
+
+  // Of a leaf. Its parent may be one then.
+  void Remove(Node& node) {
+    Node& parent = *node.parent;
+    leaves_.erase({node.used, &node});
+    tokens_ -= static_cast<int64_t>(node.ids.size());
+    --nodes_;
+    const auto own = std::find_if(parent.children.begin(), parent.children.end(),
+                                  [&node](const std::unique_ptr<Node>& child) { return child.get() == &node; });
+    parent.children.erase(own);
+    if (parent.children.empty() && parent.parent != nullptr) leaves_.insert({parent.used, &parent});
+  }
+
+  const int64_t chunk_;
+  absl::flat_hash_map<std::string, std::unique_ptr<Node>> roots_;
+  std::set<std::pair<uint64_t, Node*>> leaves_;  // by use, the oldest first
+  uint64_t uses_ = 0;
+  int64_t tokens_ = 0;
+  int64_t nodes_ = 0;
+};
+
+}  // namespace runahead
