@@ -15,6 +15,10 @@ inline int64_t DefaultMemory(int64_t wanted, int64_t usable) {
   return std::max(int64_t{1} << 20, std::min(wanted, usable / kDefaultShareOfMemory));
 }
 
+// Of the memory that the process may use, what weights that are packed for rows of prompts alone may take at most where
+// nobody asked for such rows.
+inline constexpr int64_t kShareForPromptRows = 8;
+
 // Of KV that is decoded: what the default wants.
 inline constexpr int64_t kWantedKvMemory = int64_t{2} << 30;
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/logging.h"
+#include "worker/memory_defaults.h"
 #include "worker/model/warm_up.h"
 
 namespace runahead {
@@ -20,25 +21,27 @@ size_t PackedForPrompts(const WorkerOptions& options, const Device& device, cons
 }
 
 // Why `auto` computes none; empty: it does.
-std::string AutoLeavesOut(const WorkerOptions& options, const Device& device, size_t packed) {
+std::string AutoLeavesOut(const WorkerOptions& options, const Device& device, size_t packed, int64_t usable) {
   if (options.static_window > 0) return "static_window: static windows take one row of a sequence";
   if (options.quantises_kv()) return "kv_bits: KV is quantised, and prefill attends to KV that is not";
   if (device.has_host_link())
     return "step_rows is auto, and KV may stay in host memory, from where steps bring it over";
   if (options.device_memory_budget > 0) return "step_rows is auto, and device_memory_budget bounds what passes take";
-  if (packed > 0) {
-    return absl::StrCat("step_rows is auto, and the weights would take ", packed, " bytes more, packed for prompts");
+  if (static_cast<int64_t>(packed) > usable / kShareForPromptRows) {
+    return absl::StrCat("step_rows is auto, and the weights would take ", packed,
+                        " bytes more, packed for prompts: more than an eighth of the ", usable,
+                        " bytes that this process may use");
   }
   return {};
 }
 
 }  // namespace
 
-PromptRows ChoosePromptRows(const WorkerOptions& options, const Device& device, const LoadPlan& plan) {
+PromptRows ChoosePromptRows(const WorkerOptions& options, const Device& device, const LoadPlan& plan, int64_t usable) {
   PromptRows rows{.weight_bytes = PackedForPrompts(options, device, plan)};
   const LaneChoice asked = *ParseLaneChoice("step_rows", options.step_rows);
   if (asked.mode == LaneChoice::Mode::kAuto) {
-    rows.because = AutoLeavesOut(options, device, rows.weight_bytes);
+    rows.because = AutoLeavesOut(options, device, rows.weight_bytes, usable);
   } else if (asked.tokens == 0) {
     rows.because = "step_rows is off";
   }

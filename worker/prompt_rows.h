@@ -21,9 +21,11 @@ struct PromptRows {
   size_t weight_bytes = 0;   // of the weights, what is packed for them alone
 };
 
-// `plan` is the model's. With step_rows: auto they are computed where that takes no more memory: on a CPU without a
-// link whose weights have one form for prompts and output, or that computes prompts anyway.
-PromptRows ChoosePromptRows(const WorkerOptions& options, const Device& device, const LoadPlan& plan);
+// `plan` is the model's, `usable` the bytes of memory that the process may use (UsableMemory). With step_rows: auto they
+// are computed on a CPU without a link where that takes little more memory: the weights have one form for prompts and
+// output, or the worker computes prompts anyway, or what is packed for them is at most an eighth of `usable`
+// (kShareForPromptRows).
+PromptRows ChoosePromptRows(const WorkerOptions& options, const Device& device, const LoadPlan& plan, int64_t usable);
 
 // What a pass over so many rows of a prompt takes.
 struct RowsTime {

@@ -164,7 +164,7 @@ absl::Status WorkerProcess::Parts::LoadModelFor() {
     RUNAHEAD_ASSIGN_OR_RETURN(const LoadPlan plan, PlanLoading(opened_file.file));
     const std::string left_out = int8 ? LeftOutOfInt8(plan, UsesOf(options)) : "";
     if (!left_out.empty()) LogWarning("model", left_out);
-    if (options.decode()) prompt_rows = ChoosePromptRows(options, *device, plan);
+    if (options.decode()) prompt_rows = ChoosePromptRows(options, *device, plan, UsableMemory());
   }
   RUNAHEAD_RETURN_IF_ERROR(LoadAndSum(opened_file.file, of_file));
   if (options.prefill_memory == 0) options.prefill_memory = PrefillRole::DefaultMemory(*model, *device);

@@ -46,9 +46,18 @@ class ChoosePromptRowsTest : public ::testing::Test {
     model.SetWeightType(type);
     return *PlanLoading(*OpenModelFile(WriteSynthetic(model, "prompt_rows")));
   }
-  PromptRows Choose(bool int8, WeightType type = WeightType::kQ4_1) const {
+  // Of the layers' matrices in f32, as they are packed for prompts.
+  static int64_t PackedBytes() {
+    int64_t elements = 0;
+    for (const LoadPlan::Matrix& matrix : PlanOf(WeightType::kQ4_1).matrices) {
+      if (matrix.of_layer) elements += matrix.elements();
+    }
+    return static_cast<int64_t>(sizeof(float)) * elements;
+  }
+  // By default the memory is too small for weights that are packed for prompts alone.
+  PromptRows Choose(bool int8, int64_t usable = 8 * PackedBytes() - 8) const {
     const std::shared_ptr<Device> device = *NewCpuDevice({.threads = 1, .int8 = int8});
-    return ChoosePromptRows(options_, *device, PlanOf(type));
+    return ChoosePromptRows(options_, *device, PlanOf(WeightType::kQ4_1), usable);
   }
   WorkerOptions options_;
 };
@@ -59,7 +68,13 @@ TEST_F(ChoosePromptRowsTest, AutoComputesThemWhereTheWeightsHaveOneForm) {
   EXPECT_EQ(rows.weight_bytes, 0u);
 }
 
-TEST_F(ChoosePromptRowsTest, AutoPacksNoWeightsForThemAndSaysWhatTheyWouldTake) {
+TEST_F(ChoosePromptRowsTest, AutoPacksWeightsForThemWhereTheseAreAnEighthOfTheMemoryAtMost) {
+  const PromptRows rows = Choose(/*int8=*/false, 8 * PackedBytes());
+  EXPECT_TRUE(rows.computed) << rows.because;
+  EXPECT_EQ(rows.weight_bytes, static_cast<size_t>(PackedBytes()));
+}
+
+TEST_F(ChoosePromptRowsTest, AutoPacksNoMoreAndSaysWhatTheyWouldTake) {
   const PromptRows rows = Choose(/*int8=*/false);
   EXPECT_FALSE(rows.computed);
   EXPECT_THAT(rows.because, HasSubstr("bytes more"));
@@ -70,11 +85,7 @@ TEST_F(ChoosePromptRowsTest, ANumberPacksThem) {
   options_.step_rows = "64";
   const PromptRows rows = Choose(/*int8=*/false);
   EXPECT_TRUE(rows.computed) << rows.because;
-  int64_t of_layers = 0;
-  for (const LoadPlan::Matrix& matrix : PlanOf(WeightType::kQ4_1).matrices) {
-    if (matrix.of_layer) of_layers += matrix.elements();
-  }
-  EXPECT_EQ(rows.weight_bytes, sizeof(float) * static_cast<size_t>(of_layers));
+  EXPECT_EQ(rows.weight_bytes, static_cast<size_t>(PackedBytes()));
 }
 
 TEST_F(ChoosePromptRowsTest, WhoComputesPromptsAnywayHasTheWeights) {
@@ -102,7 +113,7 @@ TEST_F(ChoosePromptRowsTest, AutoStaysOutOfTheWayOfWhatComputesNone) {
   EXPECT_THAT(Choose(true).because, HasSubstr("device_memory_budget"));
   options_.device_memory_budget = 0;
   const std::shared_ptr<Device> linked = *NewCpuDevice({.emulated_link = *EmulatedLink::Create({.gbps = 1e6})});
-  EXPECT_THAT(ChoosePromptRows(options_, *linked, PlanOf(WeightType::kQ4_1)).because, HasSubstr("host memory"));
+  EXPECT_THAT(ChoosePromptRows(options_, *linked, PlanOf(WeightType::kQ4_1), 8 * PackedBytes()).because, HasSubstr("host memory"));
 }
 
 TEST(MeasureStepRows, IsWhatIsAskedForOrMeasured) {
