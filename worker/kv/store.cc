@@ -174,7 +174,8 @@ absl::StatusOr<LeaseId> KvStore::Reserve(const LeaseRequest& request) {
   lease->moves_in = moves_in;
   lease->parked_first = request.parked_first;
   lease->salt = std::string(request.salt);
-  lease->not_kept = request.not_kept;
+  // Who sends a sequence does not say which of its prompt's rows were an answer's there.
+  lease->not_kept = request.not_kept || moves_in;
   lease->known_answers = std::move(known.of_answer);
   lease->copied_from = known.copied_from;
   for (const int64_t hidden : HiddenOf(handed)) lease->hole = std::max(lease->hole, hidden);

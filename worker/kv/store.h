@@ -135,7 +135,8 @@ class KvStore {
     void EndCopies();
     // KV of the first tokens, which have these ids and do not change any more, stays when the lease ends, until its
     // memory is needed: for leases with least_known_tokens. After EndCopies. Nothing is kept where the store does not
-    // keep (keeps()), of a lease that is `not_kept` or has been released, and of one that is parked.
+    // keep (keeps()), of a lease that is `not_kept`, that took KV from elsewhere (arriving_tokens) or that has been
+    // released, and of one that is parked.
     void Keep(absl::Span<const int32_t> ids);
 
    private:

@@ -112,6 +112,18 @@ TEST_F(KvStoreKnown, SaltsAndThoseThatAreNotKept) {
   EXPECT_TRUE(store_->Reserve(salted).ok());
 }
 
+TEST_F(KvStoreKnown, OfOneThatCameFromElsewhereNothingIsKept) {
+  const TokenIds ids = SomeIds(300);
+  const LeaseId lease = *store_->Reserve({.prompt_tokens = 200, .total_tokens = 300, .arriving_tokens = 250});
+  FillAll(lease, 200);
+  ASSERT_EQ(store_->EndArrival(lease, 200), absl::OkStatus());
+  KvStore::Sequence sequence = *store_->Open(lease);
+  FillRows(sequence, ids, 0, 300);
+  sequence.Keep(ids);
+  { const KvStore::Sequence ends = std::move(sequence); }
+  EXPECT_EQ(Kept(), 0);
+}
+
 TEST_F(KvStoreKnown, WhoNeedsMemoryTakesTheOldest) {
   Leave(SomeIds(500), 400);
   Leave(SomeIds(500, 1), 400);
