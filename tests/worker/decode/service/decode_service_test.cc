@@ -463,7 +463,8 @@ class DecodeServiceKnown : public DecodeServiceRows {
     FillHashKv(*store_, sequence);
     std::vector<int32_t> ids = sequence.prompt_ids;
     ids.push_back(sequence.output_ids[0]);
-    for (const int32_t id : *Generate(ToProto(sequence))) ids.push_back(id);
+    const std::vector<int32_t> answer = *Generate(ToProto(sequence));
+    ids.insert(ids.end(), answer.begin(), answer.end());
     AwaitNoLeases();
     return ids;
   }
