@@ -43,6 +43,7 @@ class DecodeRole {
   void Move(const LeaseId& lease, const MoveTarget& target, int64_t most_tokens);
   // Whether its sequences can move (DecodeEngine::CheckMoves).
   bool moves() const { return engine_->CheckMoves().ok(); }
+  bool keeps_beginnings() const { return engine_->CheckKnown().ok(); }
   DecodeService& service() { return *service_; }
   // Where slices of this very process go.
   SliceReceiver& receiver() { return *receiver_; }

@@ -79,11 +79,13 @@ class PrefixTree {
 
   // The sequence is known from now on, and was used just now. `take(chunk, value, fresh)` is called for each of its
   // chunks in order: with a value of its own where it is fresh, else with that of who had the chunk, which the caller
-  // may exchange for its own. A last chunk that is not whole, and with which another one begins, is that one's.
+  // may exchange for its own where the chunk is whole. A last chunk that is not whole, and with which another one
+  // begins, is that one's, and stays so.
   // Returns the values of chunks that were not whole, and that this one goes on from: they are known no more.
   template <typename Take>
   std::vector<Value> Add(absl::string_view salt, absl::Span<const int32_t> ids, const Take& take) {
     std::vector<Value> dropped;
+    if (ids.empty()) return dropped;  // or its salt would stay for ever
     Node* at = Root(salt);
     const int64_t size = static_cast<int64_t>(ids.size());
     for (int64_t begin = 0; begin < size; begin += chunk_) {

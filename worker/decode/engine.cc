@@ -283,6 +283,7 @@ void DecodeEngine::Admit(SequenceNumber number, const absl::Status& kv_complete)
   if (!kv.ok()) return End(number, kv.status());
   active.kv = *std::move(kv);
   active.computed = active.kv->handed_tokens();
+  if (absl::Status copied = CopyKnown(*active.kv); !copied.ok()) return End(number, std::move(copied));
   active.Waited("wait_kv", clock_.Now());
   waiting_.push_back(number);
 }
@@ -317,6 +318,8 @@ void DecodeEngine::End(SequenceNumber number, absl::Status status) {
     ReportParking(/*one_more=*/false);
   } else if (active->kv.has_value()) {
     loop_->Leave(*active->kv);
+    // A step that failed says nothing of the rows of others.
+    if (status.ok() || absl::IsCancelled(status)) KeepKnown(*active);
   }
   if (active->moving != nullptr) active->moving->carrier->Cancel();
   active->kv.reset();

@@ -99,6 +99,10 @@ class DecodeEngine {
   // same always; any thread may ask.
   absl::Status CheckRows() const;
 
+  // Whether its sequences leave their KV to prompts that begin alike, and theirs can begin with that of others
+  // (LeaseRequest::least_known_tokens). FAILED_PRECONDITION says why not. The same always; any thread may ask.
+  absl::Status CheckKnown() const;
+
   // How many sequences are parked now; any thread may ask.
   int64_t parked() const { return parked_now_; }
 
@@ -141,6 +145,8 @@ class DecodeEngine {
   // The rest runs on the loop's thread.
   void Run();
   void Admit(SequenceNumber number, const absl::Status& kv_complete);
+  absl::Status CopyKnown(KvStore::Sequence& kv);
+  void KeepKnown(Active& active);
   void ComeBack();
   void Join();
   void Step();

@@ -7,8 +7,9 @@
 // those that are not to be parked: leases that do not grow, and sequences that came back and have their tokens
 // guaranteed. These have all the memory that they need to the end, or to where they can be parked, and they step: who
 // comes back has a place in the step at once, and where the first one has the only place it makes room (NobodySteps).
-// Besides it waits for leases whose KV still arrives, and for work on those that are dead: each ends by itself, and
-// rings (KvStore::OnFreed). Where nobody has memory the whole store is free in the end, and it holds any lease.
+// Besides it waits for leases whose KV still arrives, or that hold what they are to copy (Sequence::Copies), and for
+// work on those that are dead: each ends by itself, and rings (KvStore::OnFreed). What is kept of sequences that ended
+// is free memory. Where nobody has memory the whole store is free in the end, and it holds any lease.
 #include <algorithm>
 #include <map>
 #include <optional>

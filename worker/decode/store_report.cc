@@ -13,6 +13,8 @@ void StoreReport::Update() {
   metrics_.SetKvCapacityBytes(tier, stats.capacity_bytes);
   metrics_.SetKvBytes(tier, stats.used_bytes);
   metrics_.SetKvPromisedBytes(tier, stats.promised_bytes);
+  metrics_.SetKvKeptBytes(tier, stats.kept_bytes);
+  metrics_.CountKvEvicted(tier, stats.evicted_bytes - counted_.evicted_bytes);
   metrics_.SetLeases(stats.leases);
   metrics_.CountLeasesExpired(stats.expired - counted_.expired);
   const auto count = [&](HandoffKind kind, const KvStore::Stats::Handoff& now, const KvStore::Stats::Handoff& before) {

@@ -47,26 +47,27 @@ absl::StatusOr<KvArena> KvArena::Create(Device& device, MemoryKind tier, int64_t
   return KvArena(std::move(memory), layers, blocks, row_bytes);
 }
 
-BlockPool::BlockPool(KvArena arena) : arena_(std::move(arena)), references_(arena_.blocks()), free_(arena_.blocks()) {}
+BlockPool::BlockPool(KvArena arena)
+    : arena_(std::move(arena)), references_(arena_.blocks()), keeps_(arena_.blocks()), free_(arena_.blocks()) {}
 
 absl::StatusOr<std::vector<int32_t>> BlockPool::Take(int64_t count) {
-  if (count > free_) {
+  if (count > blank()) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("the KV store is full: %d tokens are wanted and %d of %d are free; try again later",
-                        count * kKvBlockTokens, free_ * kKvBlockTokens, arena_.blocks() * kKvBlockTokens));
+                        count * kKvBlockTokens, blank() * kKvBlockTokens, arena_.blocks() * kKvBlockTokens));
   }
   const int32_t blocks = static_cast<int32_t>(arena_.blocks());
   std::vector<int32_t> taken;
   // The first run that holds all of them gives the fewest ranges to write and to read; else the lowest ones.
   int64_t run = 0;
   for (int32_t block = 0; block < blocks && run < count; ++block) {
-    run = references_[block] > 0 ? 0 : run + 1;
+    run = IsBlank(block) ? run + 1 : 0;
     if (run == count) {
       for (int64_t b = block - count + 1; b <= block; ++b) taken.push_back(static_cast<int32_t>(b));
     }
   }
   for (int32_t block = 0; static_cast<int64_t>(taken.size()) < count; ++block) {
-    if (references_[block] == 0) taken.push_back(block);
+    if (IsBlank(block)) taken.push_back(block);
   }
   for (const int32_t block : taken) references_[block] = 1;
   free_ -= count;
@@ -75,16 +76,30 @@ absl::StatusOr<std::vector<int32_t>> BlockPool::Take(int64_t count) {
 
 void BlockPool::Share(absl::Span<const int32_t> blocks) {
   for (const int32_t block : blocks) {
-    RUNAHEAD_CHECK(references_[block] > 0);
-    ++references_[block];
+    RUNAHEAD_CHECK(references_[block] > 0 || keeps_[block] > 0);
+    if (references_[block]++ > 0) continue;
+    --free_;
+    --kept_free_;
   }
 }
 
 void BlockPool::Return(absl::Span<const int32_t> blocks) {
   for (const int32_t block : blocks) {
     RUNAHEAD_CHECK(references_[block] > 0);
-    if (--references_[block] == 0) ++free_;
+    if (--references_[block] > 0) continue;
+    ++free_;
+    if (keeps_[block] > 0) ++kept_free_;
   }
+}
+
+void BlockPool::Keep(int32_t block) {
+  RUNAHEAD_CHECK(references_[block] > 0);
+  ++keeps_[block];
+}
+
+void BlockPool::Forget(int32_t block) {
+  RUNAHEAD_CHECK(keeps_[block] > 0);
+  if (--keeps_[block] == 0 && references_[block] == 0) --kept_free_;
 }
 
 }  // namespace runahead

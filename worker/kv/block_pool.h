@@ -53,28 +53,37 @@ class KvArena {
 };
 
 // Not thread-safe: the owner's lock guards it. A block is free without a reference. Who takes a block has the first
-// one; sequences that share it have one each.
+// one; sequences that share it have one each. A block may be kept besides, for what it holds: it is free all the same
+// when it has no reference, but is taken only once nobody keeps it.
 class BlockPool {
  public:
   // Of the arena's blocks; other arenas of as many blocks may hold more of the same tokens under the same numbers.
   explicit BlockPool(KvArena arena);
 
   const KvArena& arena() const { return arena_; }
-  int64_t free() const { return free_; }                    // blocks
+  int64_t free() const { return free_; }                    // blocks, kept ones included
   int64_t used() const { return arena_.blocks() - free_; }  // blocks; a shared one counts once
+  int64_t kept() const { return kept_free_; }               // of the free blocks, those that are kept
+  int64_t blank() const { return free_ - kept_free_; }      // blocks that Take may give
 
-  // `count` free blocks with one reference each: the first run that holds them all, else the lowest ones.
-  // RESOURCE_EXHAUSTED, in tokens, where fewer are free.
+  // `count` blank blocks with one reference each: the first run that holds them all, else the lowest ones.
+  // RESOURCE_EXHAUSTED, in tokens, where fewer are blank.
   absl::StatusOr<std::vector<int32_t>> Take(int64_t count);
-  // One more reference to each; all are in use.
+  // One more reference to each; all are in use, or kept.
   void Share(absl::Span<const int32_t> blocks);
   // One reference less to each.
   void Return(absl::Span<const int32_t> blocks);
+  // The block, which is in use, is kept once more.
+  void Keep(int32_t block);
+  // It is kept once less.
+  void Forget(int32_t block);
 
  private:
+  bool IsBlank(int32_t block) const { return references_[block] == 0 && keeps_[block] == 0; }
+
   KvArena arena_;
-  std::vector<int32_t> references_;  // of each block
-  int64_t free_;
+  std::vector<int32_t> references_, keeps_;  // of each block
+  int64_t free_, kept_free_ = 0;
 };
 
 }  // namespace runahead

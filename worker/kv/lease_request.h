@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "worker/kv/lease_table.h"
 
 namespace runahead {
@@ -41,6 +43,14 @@ struct LeaseRequest {
   // promised to it. Absent: it has memory for all of total_tokens from the beginning.
   std::optional<int64_t> expected_tokens = {};
   bool parked_first = false;  // of low priority: who parks looks at it, the store does not
+  // The lease begins with KV of the prompt's first tokens that sequences left here which ended (Sequence::Keep): of as
+  // many as there are, at least so many, from 1 to prompt_tokens - 1. Their whole blocks are shared, a begun one is to
+  // be copied (Sequence::Copies), and the lease is complete without the other tokens, as with handed_tokens. It goes
+  // with none of these that say what arrives or is shared. Absent: it begins with nothing.
+  std::optional<int64_t> least_known_tokens = {};
+  absl::Span<const int32_t> prompt_ids = {};  // with it: all of the prompt's; read by Reserve alone
+  absl::string_view salt = {};  // what is kept under one is known only to leases of the same; copied by Reserve
+  bool not_kept = false;        // Keep keeps nothing of it
 };
 
 // Tokens behind the prompt for which a lease that grows has memory from the beginning, at most: a quarter of a block,

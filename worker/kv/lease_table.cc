@@ -117,6 +117,7 @@ std::vector<int32_t> LeaseTable::ForgetIfUnpinned(uint64_t number) {
   const KvLease& lease = *found->second;
   if (!lease.dead || lease.open || lease.writes > 0) return {};
   std::vector<int32_t> blocks = lease.blocks;
+  if (lease.copied_from.has_value()) blocks.push_back(*lease.copied_from);
   leases_.erase(found);
   return blocks;
 }

@@ -49,6 +49,12 @@ struct KvLease {
   bool parked_first = false;
   bool was_parked = false;     // its memory went once
   int64_t counted_tokens = 0;  // what it is counted for: what is expected, or has turned out to be needed
+  // Of what is kept of sequences that ended: what the lease began with, and what is to be kept of it.
+  std::string salt;
+  bool not_kept = false;
+  std::vector<bool> known_answers;     // of each of the first tokens that were known: a token of an answer
+  int64_t hole = 0;                    // rows of layers with windows before this token may be absent
+  std::optional<int32_t> copied_from;  // a block, to which the lease has a reference: see Sequence::Copies
   // What holds it: each ends by itself when its peer or its call does.
   bool awaited = false;  // somebody waits for `completed`
   bool open = false;     // somebody decodes it; this pins its blocks, too

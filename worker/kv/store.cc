@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -49,7 +50,8 @@ KvStore::KvStore(const KvStoreOptions& options, BlockPool pool, std::optional<Kv
       x_arena_(std::move(x_arena)),
       bounce_(std::move(bounce)),
       pool_(std::move(pool)),
-      leases_(options.incarnation, options.lease_life, clock) {}
+      leases_(options.incarnation, options.lease_life, clock),
+      kept_(options.windows) {}
 
 KvStore::~KvStore() {
   bounce_ = {};  // first: the end of a copy ends a write
@@ -91,7 +93,7 @@ absl::Status KvStore::CheckArrivingTokens(const LeaseRequest& request) const {
       "sequence that runs elsewhere");
 }
 
-absl::StatusOr<LeaseId> KvStore::Reserve(const LeaseRequest& request) {
+absl::Status KvStore::CheckRequest(const LeaseRequest& request) const {
   if (request.with_x && !x_arena_.has_value()) {
     return absl::InvalidArgumentError("X is to arrive, and this store keeps none: reserve without it");
   }
@@ -107,7 +109,7 @@ absl::StatusOr<LeaseId> KvStore::Reserve(const LeaseRequest& request) {
   }
   RUNAHEAD_RETURN_IF_ERROR(CheckHandedTokens(request));
   RUNAHEAD_RETURN_IF_ERROR(CheckArrivingTokens(request));
-  const bool grows = request.expected_tokens.has_value();
+  RUNAHEAD_RETURN_IF_ERROR(CheckKnownTokens(request));
   const int64_t expected = request.expected_tokens.value_or(request.total_tokens);
   if (expected < request.prompt_tokens || expected > request.total_tokens) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -120,16 +122,28 @@ absl::StatusOr<LeaseId> KvStore::Reserve(const LeaseRequest& request) {
                         "prompt or max_tokens, or start the worker with a larger store",
                         request.total_tokens, arena_.blocks() * kKvBlockTokens));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LeaseId> KvStore::Reserve(const LeaseRequest& request) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckRequest(request));
+  const bool grows = request.expected_tokens.has_value();
+  const int64_t expected = request.expected_tokens.value_or(request.total_tokens);
+  const int64_t arriving = request.arriving_tokens.value_or(request.prompt_tokens);
+  const int64_t first = grows ? std::min(expected, arriving + kFirstPortion) : expected;
   std::vector<SliceKind> kinds = {SliceKind::kKv};
   if (request.with_x) kinds.push_back(SliceKind::kX);
-  const int64_t handed = request.handed_tokens.value_or(request.prompt_tokens);
-  const int64_t arriving = request.arriving_tokens.value_or(request.prompt_tokens);
-  Arrival arrival(options_.layers, arriving, std::move(kinds), request.kv_from, HiddenOf(handed));
-  const int64_t first = grows ? std::min(expected, arriving + kFirstPortion) : expected;
+  const bool from_known = request.least_known_tokens.has_value();
   MutexLock lock(mu_);
-  if (KvBlocksFor(expected) > RoomForNew(grows)) Reap();
+  if (KvBlocksFor(expected) + (from_known ? 1 : 0) > RoomForNew(grows)) Reap();
+  KnownPart known;
+  if (from_known) {
+    RUNAHEAD_ASSIGN_OR_RETURN(known, HoldKnown(request, KvBlocksFor(expected), grows));
+  }
+  const int64_t handed = from_known ? known.tokens : request.handed_tokens.value_or(request.prompt_tokens);
+  Arrival arrival(options_.layers, arriving, std::move(kinds), request.kv_from, HiddenOf(handed));
   KvLease* from = nullptr;
-  std::vector<int32_t> blocks;
+  std::vector<int32_t> blocks = std::move(known.blocks);
   if (request.share.tokens > 0) {
     RUNAHEAD_ASSIGN_OR_RETURN(from, leases_.Find(request.share.lease));
     // Decode appends behind the prompt, so whole blocks of both prompts are appended to by nobody.
@@ -138,14 +152,17 @@ absl::StatusOr<LeaseId> KvStore::Reserve(const LeaseRequest& request) {
     blocks.assign(from->blocks.begin(), from->blocks.begin() + tokens / kKvBlockTokens);
   }
   const int64_t shared = static_cast<int64_t>(blocks.size());
-  RUNAHEAD_RETURN_IF_ERROR(CheckRoom(KvBlocksFor(expected) - shared, grows));
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<int32_t> fresh, pool_.Take(KvBlocksFor(first) - shared));
+  if (!from_known) RUNAHEAD_RETURN_IF_ERROR(CheckRoom(KvBlocksFor(expected) - shared, grows));
   if (from != nullptr) {
     pool_.Share(blocks);
     from->arrival.Fix(shared * kKvBlockTokens);
     arrival.Fix(shared * kKvBlockTokens);
+    known.of_answer = from->known_answers;
+    known.of_answer.resize(std::min<size_t>(known.of_answer.size(), shared * kKvBlockTokens));
   }
-  if (request.handed_tokens.has_value()) arrival.EndAt(std::max(handed, shared * kKvBlockTokens));
+  const std::vector<int32_t> fresh = TakeBlocks(KvBlocksFor(first) - shared);
+  if (from_known) arrival.Fix(known.tokens);
+  if (from_known || request.handed_tokens.has_value()) arrival.EndAt(std::max(handed, shared * kKvBlockTokens));
   const bool moves_in = request.arriving_tokens.has_value();
   for (const SliceKind kind : arrival.kinds()) {
     if (!moves_in) HandoffOf(kind).expected_bytes += arrival.Missing(kind) * RowBytes(kind);
@@ -156,6 +173,13 @@ absl::StatusOr<LeaseId> KvStore::Reserve(const LeaseRequest& request) {
   lease->grows = grows;
   lease->moves_in = moves_in;
   lease->parked_first = request.parked_first;
+  lease->salt = std::string(request.salt);
+  // Who sends a sequence does not say which of its prompt's rows were an answer's there.
+  lease->not_kept = request.not_kept || moves_in;
+  lease->known_answers = std::move(known.of_answer);
+  lease->copied_from = known.copied_from;
+  for (const int64_t hidden : HiddenOf(handed)) lease->hole = std::max(lease->hole, hidden);
+  if (from_known) lease->hole = known.hole;
   if (lease->arrival.complete()) lease->completed.Fire(absl::OkStatus());  // nobody has asked for the event yet
   KvLease& added = *lease;
   const LeaseId id = leases_.Add(std::move(lease));
@@ -173,7 +197,14 @@ absl::Status KvStore::Renew(const LeaseId& id) {
 absl::StatusOr<KvStore::Size> KvStore::SizeOf(const LeaseId& id) {
   MutexLock lock(mu_);
   RUNAHEAD_ASSIGN_OR_RETURN(const KvLease* const lease, leases_.Find(id));
-  return Size{lease->prompt_tokens, lease->total_tokens, lease->arrival.fixed(), lease->arrival.end(), lease->grows};
+  const std::vector<bool>& known = lease->known_answers;
+  return Size{lease->prompt_tokens,
+              lease->total_tokens,
+              lease->arrival.fixed(),
+              lease->arrival.end(),
+              lease->grows,
+              static_cast<int64_t>(known.size()),
+              std::count(known.begin(), known.end(), true)};
 }
 
 absl::Status KvStore::EndArrival(const LeaseId& id, int64_t tokens) {
@@ -222,6 +253,7 @@ void KvStore::BeginEpoch(uint32_t epoch) {
   {
     MutexLock lock(mu_);
     ended = ReturnBlocks(leases_.BeginEpoch(epoch));
+    ForgetKept();
   }
   for (const EventSource& event : ended) event.Fire(absl::CancelledError("the worker lost its router"));
 }
@@ -359,6 +391,7 @@ absl::StatusOr<KvStore::Sequence> KvStore::Open(const LeaseId& id) {
   sequence.grows_ = lease->grows;
   sequence.parked_first_ = lease->parked_first;
   sequence.total_tokens_ = lease->total_tokens;
+  sequence.copied_from_ = lease->copied_from;
   return sequence;
 }
 
@@ -376,7 +409,9 @@ KvStore::Stats KvStore::stats() const {
           leases_.living(),
           leases_.expired(),
           handed_kv_,
-          handed_x_};
+          handed_x_,
+          pool_.kept() * BlockBytes(),
+          evicted_ * BlockBytes()};
 }
 
 }  // namespace runahead

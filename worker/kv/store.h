@@ -17,6 +17,7 @@
 #include "kernels/base/mutex.h"
 #include "server/base/clock.h"
 #include "worker/kv/arrival_buffers.h"
+#include "worker/kv/beginnings.h"
 #include "worker/kv/block_pool.h"
 #include "worker/kv/bounce_buffer.h"
 #include "worker/kv/lease_request.h"
@@ -127,6 +128,16 @@ class KvStore {
     void Park(int64_t tokens);
     // The rows of KV of tokens [begin, end), which it has memory for and has filled, and does not change any more.
     Lent Lend(int64_t begin, int64_t end) const;
+    // Of a lease with least_known_tokens: copies that whoever reads rows makes before, one of each layer. None where
+    // what is known ends with a block, and once EndCopies or Park was called. Valid as blocks() is.
+    std::vector<CopyPart> Copies() const;
+    // They have been made, or nobody will make them: what they read is held no longer. May fire OnFreed.
+    void EndCopies();
+    // KV of the first tokens, which have these ids and do not change any more, stays when the lease ends, until its
+    // memory is needed: for leases with least_known_tokens. After EndCopies. Nothing is kept where the store does not
+    // keep (keeps()), of a lease that is `not_kept`, that took KV from elsewhere (arriving_tokens) or that has been
+    // released, and of one that is parked.
+    void Keep(absl::Span<const int32_t> ids);
 
    private:
     friend class KvStore;
@@ -139,6 +150,7 @@ class KvStore {
     int64_t kv_from_ = 0;
     bool grows_ = false, parked_first_ = false;
     int64_t total_tokens_ = 0;
+    std::optional<int32_t> copied_from_;
   };
 
   // Allocates arena and bounce buffer from `device`, which outlives the store, as `clock` does. INVALID_ARGUMENT when
@@ -151,16 +163,19 @@ class KvStore {
   // for what it is to have at once and what it is to be promised do not fit into what is free and promised to nobody;
   // for a lease that grows, beside others that grow, a 32nd of a store of 8 blocks or more must be left besides, at
   // least a block. OUT_OF_RANGE, naming both sizes:
-  // no empty store could hold total_tokens. NOT_FOUND: there is no lease to share with. Rows that a window hides take
-  // memory all the same: blocks are of all layers.
+  // no empty store could hold total_tokens. NOT_FOUND: there is no lease to share with, or fewer than
+  // least_known_tokens are known. Rows that a window hides take memory all the same: blocks are of all layers.
   absl::StatusOr<LeaseId> Reserve(const LeaseRequest& request) RUNAHEAD_EXCLUDES(mu_);
   // NOT_FOUND when the lease is unknown, released or expired.
   absl::Status Renew(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
   // For how many tokens of prompt, and of prompt and output, it was reserved, how many of the first ones it shares with
-  // leases before or after it, and how many of the prompt's are handed off. NOT_FOUND as above.
+  // leases before or after it, or were known, and how many of the prompt's are handed off, or were known. NOT_FOUND as
+  // above.
   struct Size {
     int64_t prompt_tokens = 0, total_tokens = 0, shared_tokens = 0, handed_tokens = 0;
     bool grows = false;
+    int64_t known_tokens = 0,
+            known_answer_tokens = 0;  // with least_known_tokens; of these, those that were an answer's
   };
   absl::StatusOr<Size> SizeOf(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
   // Of a lease that was reserved with arriving_tokens, KV of the first `tokens` tokens comes and no more: at least the
@@ -171,7 +186,7 @@ class KvStore {
   // the memory until they end.
   void Release(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
   // What is reserved from now on belongs to `epoch` of the worker. All leases of before end, as if released, and are
-  // unknown from now on; open sequences and writes keep their memory until they end.
+  // unknown from now on; open sequences and writes keep their memory until they end. Nothing is kept of any sequence.
   void BeginEpoch(uint32_t epoch) RUNAHEAD_EXCLUDES(mu_);
   uint32_t epoch() const RUNAHEAD_EXCLUDES(mu_);
   // Ends the leases whose time is over and that nothing holds; called by a timer (see LeaseReaper), and by Reserve when
@@ -197,6 +212,8 @@ class KvStore {
   const KvArena& arena() const { return arena_; }
   // X of the same tokens under the same numbers; null where the store keeps none.
   const KvArena* x_arena() const { return x_arena_.has_value() ? &*x_arena_ : nullptr; }
+  // Whether KV of sequences that ended can stay (Sequence::Keep): where rows are as they are computed, all of them KV.
+  bool keeps() const { return !x_arena_.has_value() && !options_.quantisation.has_value(); }
 
   struct Stats {
     int64_t capacity_bytes = 0;
@@ -210,6 +227,8 @@ class KvStore {
       int64_t expected_bytes = 0, received_bytes = 0;
     };
     Handoff kv, x;
+    int64_t kept_bytes = 0;     // of sequences that ended, and of no lease; not in used_bytes
+    int64_t evicted_bytes = 0;  // of these, given to leases, since the start
   };
   Stats stats() const RUNAHEAD_EXCLUDES(mu_);
   const KvStoreOptions& options() const { return options_; }
@@ -220,6 +239,15 @@ class KvStore {
   KvStore(const KvStore&) = delete;
   KvStore& operator=(const KvStore&) = delete;
 
+  // What a lease begins with, to all of which it has a reference.
+  struct KnownPart {
+    int64_t tokens = 0;                       // 0: it begins with nothing
+    std::vector<int32_t> blocks = {};         // the whole ones
+    std::optional<int32_t> copied_from = {};  // the begun one
+    std::vector<bool> of_answer = {};         // of each token
+    int64_t hole = 0;                         // as Beginnings::Hit's
+  };
+
   // Of rows that arrive.
   int64_t RowBytes(SliceKind kind) const;
   // How many tokens the query at `position`, the first that is computed here, does not see, by layer.
@@ -227,6 +255,9 @@ class KvStore {
   // INVALID_ARGUMENT where the lease cannot be complete with as many.
   absl::Status CheckHandedTokens(const LeaseRequest& request) const;
   absl::Status CheckArrivingTokens(const LeaseRequest& request) const;
+  absl::Status CheckKnownTokens(const LeaseRequest& request) const;
+  // INVALID_ARGUMENT and OUT_OF_RANGE as Reserve's.
+  absl::Status CheckRequest(const LeaseRequest& request) const;
   Stats::Handoff& HandoffOf(SliceKind kind) RUNAHEAD_REQUIRES(mu_);
   // Of a block in all layers, X included.
   int64_t BlockBytes() const;
@@ -234,6 +265,14 @@ class KvStore {
   int64_t RoomForNew(bool grows) const RUNAHEAD_REQUIRES(mu_);
   // RESOURCE_EXHAUSTED where a new lease cannot have so many.
   absl::Status CheckRoom(int64_t blocks, bool grows) const RUNAHEAD_REQUIRES(mu_);
+  // Of a request for what is known, in a lease of `blocks` blocks for which there is room. NOT_FOUND: too little is
+  // known. RESOURCE_EXHAUSTED: there is none now.
+  absl::StatusOr<KnownPart> HoldKnown(const LeaseRequest& request, int64_t blocks, bool grows) RUNAHEAD_REQUIRES(mu_);
+  // At most as many as are free. What was kept and used longest ago goes for them.
+  std::vector<int32_t> TakeBlocks(int64_t count) RUNAHEAD_REQUIRES(mu_);
+  void ForgetKept() RUNAHEAD_REQUIRES(mu_);
+  void KeepLease(uint64_t lease, absl::Span<const int32_t> ids) RUNAHEAD_EXCLUDES(mu_);
+  void EndCopies(uint64_t lease) RUNAHEAD_EXCLUDES(mu_);
   // All of the lease's blocks afterwards.
   absl::StatusOr<std::vector<int32_t>> GrowLease(uint64_t lease, int64_t tokens, int64_t leave) RUNAHEAD_EXCLUDES(mu_);
   void ParkLease(uint64_t lease, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
@@ -256,6 +295,8 @@ class KvStore {
   mutable Mutex mu_;
   BlockPool pool_ RUNAHEAD_GUARDED_BY(mu_);
   LeaseTable leases_ RUNAHEAD_GUARDED_BY(mu_);
+  Beginnings kept_ RUNAHEAD_GUARDED_BY(mu_);
+  int64_t evicted_ RUNAHEAD_GUARDED_BY(mu_) = 0;  // blocks
   Stats::Handoff handed_kv_ RUNAHEAD_GUARDED_BY(mu_), handed_x_ RUNAHEAD_GUARDED_BY(mu_);
   std::function<void()> freed_ RUNAHEAD_GUARDED_BY(mu_);
 };

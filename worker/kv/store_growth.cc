@@ -1,5 +1,6 @@
 // What memory KvStore gives to new leases, and to those that grow or are parked.
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -54,19 +55,24 @@ absl::StatusOr<std::vector<int32_t>> KvStore::GrowLease(uint64_t number, int64_t
         "the KV store is full: %d blocks more are wanted, and %d beside them left to others, of %d that are free", more,
         leave, pool_.free()));
   }
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<int32_t> fresh, pool_.Take(more));
+  const std::vector<int32_t> fresh = TakeBlocks(more);
   lease.blocks.insert(lease.blocks.end(), fresh.begin(), fresh.end());
   Count(lease, tokens);
   return lease.blocks;
 }
 
 // A write that is under way into a complete lease has nothing to write (already_covered), so it has no rows that go.
+// Afterwards all rows are computed again, those too that it began with: of the prompt, whoever's answer they were, by
+// prefill's arithmetic, and in all layers.
 void KvStore::ParkLease(uint64_t number, int64_t tokens) {
   MutexLock lock(mu_);
   KvLease& lease = leases_.at(number);
   RUNAHEAD_CHECK(lease.open && lease.grows && tokens <= lease.total_tokens);
   lease.was_parked = true;
-  const std::vector<int32_t> blocks = std::exchange(lease.blocks, {});
+  std::vector<int32_t> blocks = std::exchange(lease.blocks, {});
+  if (lease.copied_from.has_value()) blocks.push_back(*std::exchange(lease.copied_from, std::nullopt));
+  lease.known_answers.clear();
+  lease.hole = 0;
   Count(lease, tokens);
   GiveBack(blocks);
 }

@@ -105,6 +105,7 @@ KvStore::Sequence& KvStore::Sequence::operator=(Sequence&& other) noexcept {
   grows_ = other.grows_;
   parked_first_ = other.parked_first_;
   total_tokens_ = other.total_tokens_;
+  copied_from_ = other.copied_from_;
   return *this;
 }
 
@@ -117,6 +118,30 @@ absl::Status KvStore::Sequence::Grow(int64_t tokens, int64_t leave) {
 void KvStore::Sequence::Park(int64_t tokens) {
   store_->ParkLease(lease_, tokens);
   blocks_.clear();
+  copied_from_.reset();
+}
+
+std::vector<CopyPart> KvStore::Sequence::Copies() const {
+  std::vector<CopyPart> copies;
+  if (!copied_from_.has_value()) return copies;
+  const KvArena& arena = store_->arena();
+  const int64_t begin = handed_tokens_ / kKvBlockTokens * kKvBlockTokens;
+  for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
+    const std::vector<KvSpan> from = arena.Spans({*copied_from_}, layer, 0, handed_tokens_ - begin);
+    const std::vector<KvSpan> to = arena.Spans(blocks_, layer, begin, handed_tokens_);
+    copies.push_back({from.front().rows, to.front().rows});
+  }
+  return copies;
+}
+
+void KvStore::Sequence::EndCopies() {
+  if (!copied_from_.has_value()) return;
+  copied_from_.reset();
+  store_->EndCopies(lease_);
+}
+
+void KvStore::Sequence::Keep(absl::Span<const int32_t> ids) {
+  store_->KeepLease(lease_, ids);
 }
 
 KvStore::Sequence::~Sequence() {

@@ -91,6 +91,10 @@ DecodeMetrics::DecodeMetrics(MetricRegistry& registry)
     kv_bytes_[i] = &registry.AddGauge("runahead_kv_bytes", "KV cache memory in use", labels);
     kv_promised_bytes_[i] = &registry.AddGauge("runahead_kv_promised_bytes",
                                                "KV cache memory in use or promised to leases that grow", labels);
+    kv_kept_bytes_[i] = &registry.AddGauge("runahead_kv_kept_bytes",
+                                           "KV cache memory not in use that holds KV of sequences that ended", labels);
+    kv_kept_evicted_bytes_[i] = &registry.AddCounter(
+        "runahead_kv_kept_evicted_bytes_total", "Of KV kept of sequences that ended, memory that was needed", labels);
     kv_capacity_bytes_[i] = &registry.AddGauge("runahead_kv_capacity_bytes", "KV cache memory in all", labels);
   }
   for (int i = 0; i < kSliceAnswers; ++i) {
@@ -179,6 +183,14 @@ void DecodeMetrics::SetKvBytes(KvTier tier, int64_t bytes) {
 
 void DecodeMetrics::SetKvPromisedBytes(KvTier tier, int64_t bytes) {
   kv_promised_bytes_[static_cast<int>(tier)]->Set(static_cast<double>(bytes));
+}
+
+void DecodeMetrics::SetKvKeptBytes(KvTier tier, int64_t bytes) {
+  kv_kept_bytes_[static_cast<int>(tier)]->Set(static_cast<double>(bytes));
+}
+
+void DecodeMetrics::CountKvEvicted(KvTier tier, int64_t bytes) {
+  kv_kept_evicted_bytes_[static_cast<int>(tier)]->Increment(static_cast<double>(bytes));
 }
 
 void DecodeMetrics::SetKvCapacityBytes(KvTier tier, int64_t bytes) {

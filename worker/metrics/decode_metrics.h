@@ -72,6 +72,8 @@ class DecodeMetrics {
 
   void SetKvBytes(KvTier tier, int64_t bytes);          // in use
   void SetKvPromisedBytes(KvTier tier, int64_t bytes);  // in use, or promised to leases that grow
+  void SetKvKeptBytes(KvTier tier, int64_t bytes);      // of sequences that ended; not in use
+  void CountKvEvicted(KvTier tier, int64_t bytes);      // kept ones that were needed
   void SetKvCapacityBytes(KvTier tier, int64_t bytes);  // in all
   void SetLeases(int64_t leases);
 
@@ -88,6 +90,8 @@ class DecodeMetrics {
   Histogram& batch_size_;
   std::array<Gauge*, kKvTiers> kv_bytes_;
   std::array<Gauge*, kKvTiers> kv_promised_bytes_;
+  std::array<Gauge*, kKvTiers> kv_kept_bytes_;
+  std::array<Counter*, kKvTiers> kv_kept_evicted_bytes_;
   std::array<Gauge*, kKvTiers> kv_capacity_bytes_;
   Histogram& kvpr_split_;
   Histogram& kvpr_recompute_;

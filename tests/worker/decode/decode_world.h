@@ -48,8 +48,8 @@ class DecodeWorld {
   // In a store of `blocks` blocks; where leases grow, nothing is expected beyond the prompt.
   DecodeWorld(LoadedModel loaded, int64_t max_batch, int64_t step_rows, int64_t blocks, bool grows)
       : loaded_(std::move(loaded)), grows_(grows) {
-    const KvStoreOptions options{loaded_.model->config().layers, loaded_.model->kv_row_bytes(), blocks * kKvBlockTokens,
-                                 1};
+    KvStoreOptions options{loaded_.model->config().layers, loaded_.model->kv_row_bytes(), blocks * kKvBlockTokens, 1};
+    options.windows = loaded_.model->windows();
     absl::StatusOr<std::unique_ptr<KvStore>> store = KvStore::Create(options, *loaded_.device, RealClock());
     RUNAHEAD_CHECK(store.ok());
     store_ = *std::move(store);
@@ -116,6 +116,34 @@ class DecodeWorld {
                                                                sink);
     EXPECT_TRUE(number.ok()) << number.status();
     return sink;
+  }
+  // Of whose prompt nothing is handed off. As much of it is known as sequences left here, at least `least_known`
+  // tokens; 0: none is asked for. The first token is drawn here, too.
+  std::shared_ptr<TokenCollector> StartRows(const std::vector<int32_t>& ids, int64_t max_tokens,
+                                            const SamplingOptions& sampling, int64_t least_known) {
+    const auto tokens = static_cast<int64_t>(ids.size());
+    LeaseRequest request{.prompt_tokens = tokens, .total_tokens = tokens + max_tokens};
+    if (least_known == 0) request.handed_tokens = 0;
+    if (least_known > 0) request.least_known_tokens = least_known, request.prompt_ids = ids;
+    const absl::StatusOr<LeaseId> lease = store_->Reserve(request);
+    RUNAHEAD_CHECK(lease.ok());
+    auto sink = std::make_shared<TokenCollector>();
+    DecodeSequence sequence;
+    sequence.lease = *lease;
+    sequence.prompt_ids = ids;
+    sequence.max_tokens = max_tokens;
+    sequence.sampling = sampling;
+    const absl::StatusOr<SequenceNumber> number = engine_->Add(std::move(sequence), sink);
+    EXPECT_TRUE(number.ok()) << number.status();
+    return sink;
+  }
+  // Whether so much is known.
+  absl::Status TryKnown(const std::vector<int32_t>& ids, int64_t least_known) {
+    const auto tokens = static_cast<int64_t>(ids.size());
+    const absl::StatusOr<LeaseId> lease = store_->Reserve(
+        {.prompt_tokens = tokens, .total_tokens = tokens + 1, .least_known_tokens = least_known, .prompt_ids = ids});
+    if (lease.ok()) store_->Release(*lease);
+    return lease.status();
   }
   // All of them before the first step ends.
   std::vector<std::shared_ptr<TokenCollector>> StartTogether(const std::vector<DecodePrompt>& prompts,

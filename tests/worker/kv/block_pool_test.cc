@@ -72,6 +72,37 @@ TEST_F(BlockPoolTest, ABlockIsUsedOnceHoweverManyShareItAndFreeWithTheLastRefere
   EXPECT_EQ(pool_.used(), 1);
 }
 
+TEST_F(BlockPoolTest, AKeptBlockIsFreeButNotTaken) {
+  const std::vector<int32_t> taken = *pool_.Take(3);
+  pool_.Keep(taken[1]);
+  pool_.Keep(taken[1]);
+  EXPECT_EQ(pool_.kept(), 0) << "it is in use";
+  pool_.Return(taken);
+  EXPECT_EQ(pool_.free(), 8);
+  EXPECT_EQ(pool_.kept(), 1);
+  EXPECT_EQ(pool_.blank(), 7);
+  EXPECT_FALSE(pool_.Take(8).ok());
+  const std::vector<int32_t> others = *pool_.Take(7);
+  EXPECT_THAT(others, ::testing::Not(::testing::Contains(taken[1])));
+  pool_.Forget(taken[1]);
+  EXPECT_EQ(pool_.blank(), 0) << "it is kept once more";
+  pool_.Forget(taken[1]);
+  EXPECT_THAT(*pool_.Take(1), ElementsAre(taken[1]));
+}
+
+TEST_F(BlockPoolTest, AKeptBlockThatIsSharedIsInUse) {
+  const std::vector<int32_t> taken = *pool_.Take(1);
+  pool_.Keep(taken[0]);
+  pool_.Return(taken);
+  pool_.Share(taken);
+  EXPECT_EQ(pool_.used(), 1);
+  EXPECT_EQ(pool_.kept(), 0);
+  pool_.Forget(taken[0]);
+  EXPECT_EQ(pool_.used(), 1);
+  pool_.Return(taken);
+  EXPECT_EQ(pool_.blank(), 8);
+}
+
 TEST_F(BlockPoolTest, AllocatesAllOfItsTier) {
   EXPECT_EQ(device_.last, MemoryKind::kDevice);
   EXPECT_EQ(pool_.arena().blocks(), 8);

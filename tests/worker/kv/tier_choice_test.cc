@@ -26,30 +26,30 @@ class SmallCard final : public testing::RemoteDevice {
   const absl::Status full_;
 };
 
-constexpr int64_t kTokens = 4 * kKvBlockTokens;
+constexpr int64_t kTierTokens = 4 * kKvBlockTokens;
 
-absl::StatusCode CodeOn(Device& device, size_t spare_bytes = 0, int64_t tokens = kTokens) {
+absl::StatusCode CodeOn(Device& device, size_t spare_bytes = 0, int64_t tokens = kTierTokens) {
   testing::FakeClock clock;
   const auto store =
       CreateDeviceStore({.layers = 2, .row_bytes = 8, .capacity_tokens = tokens}, spare_bytes, device, clock);
   if (store.ok()) {
-    EXPECT_EQ((*store)->stats().capacity_bytes, 2 * 8 * kTokens);
+    EXPECT_EQ((*store)->stats().capacity_bytes, 2 * 8 * kTierTokens);
     EXPECT_EQ((*store)->options().tier, MemoryKind::kDevice);
   }
   return store.status().code();
 }
 
 TEST(TierChoice, TakesTheCardWhereTheStoreFitsThere) {
-  SmallCard large(2 * 8 * kTokens), small(2 * 8 * kTokens - 1);
+  SmallCard large(2 * 8 * kTierTokens), small(2 * 8 * kTierTokens - 1);
   EXPECT_EQ(CodeOn(large), absl::StatusCode::kOk);
   EXPECT_EQ(CodeOn(small), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(TierChoice, LeavesTheCardToWhatComesLater) {
   // It refuses by the size of one allocation.
-  SmallCard card(2 * 8 * kTokens);
-  EXPECT_EQ(CodeOn(card, 2 * 8 * kTokens), absl::StatusCode::kOk);
-  EXPECT_EQ(CodeOn(card, 2 * 8 * kTokens + 1), absl::StatusCode::kResourceExhausted);
+  SmallCard card(2 * 8 * kTierTokens);
+  EXPECT_EQ(CodeOn(card, 2 * 8 * kTierTokens), absl::StatusCode::kOk);
+  EXPECT_EQ(CodeOn(card, 2 * 8 * kTierTokens + 1), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(TierChoice, GivesOtherErrorsAsTheyAre) {

@@ -36,6 +36,8 @@ TEST(DecodeMetrics, EveryMethodMovesItsSeries) {
   metrics.CountSaturated(5);
   metrics.CountPromptRows(16);
   metrics.SetKvPromisedBytes(KvTier::kHost, 17);
+  metrics.SetKvKeptBytes(KvTier::kHost, 20);
+  metrics.CountKvEvicted(KvTier::kDevice, 21);
   metrics.SetParked(18);
   metrics.CountParking();
   metrics.CountRebuilt(19);
@@ -68,6 +70,8 @@ TEST(DecodeMetrics, EveryMethodMovesItsSeries) {
   EXPECT_EQ(Value(registry, "runahead_decode_parkings_total"), 1);
   EXPECT_EQ(Value(registry, "runahead_decode_rebuilt_tokens_total"), 19);
   EXPECT_EQ(Value(registry, "runahead_kv_promised_bytes{tier=\"host\"}"), 17);
+  EXPECT_EQ(Value(registry, "runahead_kv_kept_bytes{tier=\"host\"}"), 20);
+  EXPECT_EQ(Value(registry, "runahead_kv_kept_evicted_bytes_total{tier=\"device\"}"), 21);
   EXPECT_EQ(Value(registry, "runahead_kv_bytes{tier=\"device\"}"), 1);
   EXPECT_EQ(Value(registry, "runahead_kv_capacity_bytes{tier=\"host\"}"), 2);
   EXPECT_EQ(Value(registry, "runahead_kv_leases"), 3);

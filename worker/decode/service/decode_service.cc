@@ -97,9 +97,23 @@ absl::Status DecodeService::CheckReserve(const v1::ReserveRequest& request) cons
     RUNAHEAD_RETURN_IF_ERROR(engine_.CheckRows());
   }
   if (request.has_arriving_tokens()) RUNAHEAD_RETURN_IF_ERROR(engine_.CheckMoves());
+  RUNAHEAD_RETURN_IF_ERROR(CheckKnown(request));
   RUNAHEAD_RETURN_IF_ERROR(engine_.CheckTokens(total));
   if (request.epoch() == store_.epoch()) return absl::OkStatus();
   return absl::UnavailableError("epoch: this worker lost its router meanwhile; ask for its capabilities");
+}
+
+absl::Status DecodeService::CheckKnown(const v1::ReserveRequest& request) const {
+  if (!request.has_least_known_tokens()) return absl::OkStatus();
+  if (request.least_known_tokens() < 1 || request.least_known_tokens() >= request.prompt_tokens()) {
+    return InvalidField("least_known_tokens", "must be at least 1, and less than prompt_tokens");
+  }
+  if (request.has_handed_tokens()) return InvalidField("handed_tokens", "must be absent with least_known_tokens");
+  if (request.has_arriving_tokens()) return InvalidField("arriving_tokens", "must be absent with least_known_tokens");
+  if (request.prompt_ids_size() != request.prompt_tokens()) {
+    return InvalidField("prompt_ids", "must have prompt_tokens ids with least_known_tokens");
+  }
+  return engine_.CheckKnown();
 }
 
 LeaseRequest DecodeService::LeaseFor(const v1::ReserveRequest& request) const {
@@ -112,6 +126,12 @@ LeaseRequest DecodeService::LeaseFor(const v1::ReserveRequest& request) const {
   if (request.has_arriving_tokens()) wanted.arriving_tokens = request.arriving_tokens();
   if (request.has_expected_tokens() && engine_.CheckRows().ok()) wanted.expected_tokens = request.expected_tokens();
   wanted.parked_first = request.parked_first();
+  if (request.has_least_known_tokens()) {
+    wanted.least_known_tokens = request.least_known_tokens();
+    wanted.prompt_ids = request.prompt_ids();
+  }
+  wanted.salt = request.salt();
+  wanted.not_kept = request.not_kept();
   return wanted;
 }
 
@@ -122,6 +142,13 @@ grpc::ServerUnaryReactor* DecodeService::Reserve(grpc::CallbackServerContext* co
   const LeaseRequest wanted = LeaseFor(*request);
   const absl::StatusOr<LeaseId> lease = store_.Reserve(wanted);
   if (absl::IsResourceExhausted(lease.status())) return Reply(context, WithRetryAfter(lease.status(), kRetryReserve));
+  if (lease.ok() && wanted.least_known_tokens.has_value()) {
+    const absl::StatusOr<KvStore::Size> size = store_.SizeOf(*lease);
+    if (!size.ok()) return Reply(context, size.status());  // the epoch ended meanwhile
+    reply->set_known_tokens(static_cast<int32_t>(size->known_tokens));
+    reply->set_known_output_tokens(static_cast<int32_t>(size->known_answer_tokens));
+    reply->set_handed_tokens(reply->known_tokens());
+  }
   if (lease.ok()) {
     *reply->mutable_lease() = LeaseToProto(*lease);
     if (wanted.with_x) {

@@ -64,7 +64,10 @@ class DecodeService final : public v1::Decode::CallbackService {
   std::optional<int64_t> KvFrom(const v1::ReserveRequest& request) const;
   // INVALID_ARGUMENT names the field; FAILED_PRECONDITION, OUT_OF_RANGE and UNAVAILABLE as worker.proto says.
   absl::Status CheckReserve(const v1::ReserveRequest& request) const;
-  // The lease that `request`, which was checked, asks for. It grows where it may and the engine can park it.
+  // Of least_known_tokens and what goes with it, as CheckReserve.
+  absl::Status CheckKnown(const v1::ReserveRequest& request) const;
+  // The lease that `request`, which was checked and which it refers to, asks for. It grows where it may and the engine
+  // can park it.
   LeaseRequest LeaseFor(const v1::ReserveRequest& request) const;
   void LeasesChanged() const;
   void WatchForStalls() RUNAHEAD_EXCLUDES(mu_);

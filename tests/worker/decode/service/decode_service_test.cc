@@ -435,6 +435,98 @@ TEST_F(DecodeServiceRows, KeepsWithTheLeaseWhetherItIsParkedFirst) {
   }
 }
 
+// Prompts that begin as sequences did that ended here.
+class DecodeServiceKnown : public DecodeServiceRows {
+ protected:
+  // For `ids` and 20 tokens more, of which at least `least` are known.
+  static v1::ReserveRequest ForKnown(const std::vector<int32_t>& ids, int least) {
+    v1::ReserveRequest request;
+    request.set_prompt_tokens(static_cast<int32_t>(ids.size()));
+    request.set_total_tokens(request.prompt_tokens() + 20);
+    request.set_least_known_tokens(least);
+    request.mutable_prompt_ids()->Assign(ids.begin(), ids.end());
+    return request;
+  }
+  absl::StatusOr<v1::ReserveReply> TryReserve(const v1::ReserveRequest& request) {
+    grpc::ClientContext context;
+    v1::ReserveReply reply;
+    RUNAHEAD_RETURN_IF_ERROR(FromGrpcStatus(stub_->Reserve(&context, request, &reply)));
+    return reply;
+  }
+  // All ids of a sequence that ended, reserved with what `request` says besides.
+  std::vector<int32_t> RunToEnd(int seed, v1::ReserveRequest request = {}) {
+    DecodeSequence sequence = MakeHashSequence(*store_, seed, 300, 20);
+    store_->Release(sequence.lease);
+    request.set_prompt_tokens(300);
+    request.set_total_tokens(320);
+    sequence.lease = LeaseFromProto(TryReserve(request)->lease());
+    FillHashKv(*store_, sequence);
+    std::vector<int32_t> ids = sequence.prompt_ids;
+    ids.push_back(sequence.output_ids[0]);
+    const std::vector<int32_t> answer = *Generate(ToProto(sequence));
+    ids.insert(ids.end(), answer.begin(), answer.end());
+    AwaitNoLeases();
+    return ids;
+  }
+};
+
+TEST_F(DecodeServiceKnown, APromptGoesOnFromWhatIsThere) {
+  std::vector<int32_t> ids = RunToEnd(1);
+  ids.insert(ids.end(), {4, 5, 6});
+  const absl::StatusOr<v1::ReserveReply> reply = TryReserve(ForKnown(ids, 319));
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->known_tokens(), 319);
+  EXPECT_EQ(reply->handed_tokens(), 319);
+  EXPECT_EQ(reply->known_output_tokens(), 19);
+  DecodeSequence next;
+  next.prompt_ids = ids;
+  next.max_tokens = 20;
+  v1::DecodeRequest request;
+  *request.mutable_lease() = reply->lease();
+  request.mutable_prompt_ids()->Assign(ids.begin(), ids.end());
+  request.set_output_from(static_cast<int32_t>(ids.size()));
+  request.set_max_tokens(20);
+  EXPECT_EQ(*Generate(request), ExpectedTokens(next));
+  EXPECT_EQ(TryReserve(ForKnown(ids, 322))->known_tokens(), 322) << "what it left goes further";
+}
+
+TEST_F(DecodeServiceKnown, LessThanTheLeastIsNotFound) {
+  std::vector<int32_t> ids = RunToEnd(1);
+  ids.insert(ids.end(), {4, 5, 6});
+  EXPECT_TRUE(absl::IsNotFound(TryReserve(ForKnown(ids, 320)).status()));
+  store_->Release(*store_->Reserve({.prompt_tokens = 1, .total_tokens = 16 * kKvBlockTokens}));
+  EXPECT_TRUE(absl::IsNotFound(TryReserve(ForKnown(ids, 1)).status())) << "its memory was needed";
+  EXPECT_EQ(store_->stats().leases, 0);
+}
+
+TEST_F(DecodeServiceKnown, SaltsAreApartAndWhatIsNotToBeKeptIsNot) {
+  v1::ReserveRequest salted, not_kept;
+  salted.set_salt("a");
+  not_kept.set_not_kept(true);
+  const std::vector<int32_t> ids = RunToEnd(1, salted), others = RunToEnd(2, not_kept);
+  v1::ReserveRequest request = ForKnown(ids, 1);
+  EXPECT_TRUE(absl::IsNotFound(TryReserve(request).status()));
+  request.set_salt("a");
+  EXPECT_TRUE(TryReserve(request).ok());
+  EXPECT_TRUE(absl::IsNotFound(TryReserve(ForKnown(others, 1)).status()));
+}
+
+TEST_F(DecodeServiceKnown, BadRequestsNameTheField) {
+  const std::vector<int32_t> ids(10, 1);
+  for (const int least : {-1, 0, 10}) {
+    EXPECT_EQ(BlamedField(TryReserve(ForKnown(ids, least)).status()), "least_known_tokens");
+  }
+  v1::ReserveRequest request = ForKnown(ids, 1);
+  request.mutable_prompt_ids()->RemoveLast();
+  EXPECT_EQ(BlamedField(TryReserve(request).status()), "prompt_ids");
+  request = ForKnown(ids, 1);
+  request.set_handed_tokens(5);
+  EXPECT_EQ(BlamedField(TryReserve(request).status()), "handed_tokens");
+  request = ForKnown(ids, 1);
+  request.set_arriving_tokens(10);
+  EXPECT_EQ(BlamedField(TryReserve(request).status()), "arriving_tokens");
+}
+
 TEST_F(DecodeServiceRows, BadRequestsNameTheField) {
   EXPECT_EQ(BlamedField(ReserveExpecting(10, 20, 9).status()), "expected_tokens");
   EXPECT_EQ(BlamedField(ReserveExpecting(10, 20, 21).status()), "expected_tokens");
@@ -459,6 +551,18 @@ TEST_F(DecodeServiceOverWindows, AnAnswerGoesOnBehindTheOutputThatItHas) {
   for (size_t i = 0; i < 11; ++i) request.add_prompt_ids(expected[i]);
   EXPECT_EQ(*Generate(request), std::vector<int32_t>(expected.begin() + 11, expected.end()));
   AwaitNoLeases();
+}
+
+TEST_F(DecodeServiceOverWindows, RefusesToBeginWithWhatIsKnown) {
+  grpc::ClientContext context;
+  v1::ReserveRequest request;
+  v1::ReserveReply reply;
+  request.set_prompt_tokens(2);
+  request.set_total_tokens(20);
+  request.set_least_known_tokens(1);
+  request.add_prompt_ids(1);
+  request.add_prompt_ids(2);
+  EXPECT_EQ(stub_->Reserve(&context, request, &reply).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
 }
 
 TEST_F(DecodeServiceOverWindows, RefusesAtReserveToComputeRowsOfPrompts) {

@@ -1,0 +1,230 @@
+#include "scheduler/placement/prefix_tree.h"
+
+#include <algorithm>
+#include <list>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace runahead {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr int64_t kChunk = 4;
+using Ids = std::vector<int32_t>;
+using Tree = PrefixTree<int>;
+
+Ids First(const Ids& ids, size_t count) {
+  return {ids.begin(), ids.begin() + static_cast<int64_t>(std::min(count, ids.size()))};
+}
+
+// Values are numbers in the order in which chunks were fresh, from `next` on.
+std::vector<int> Add(Tree& tree, const std::string& salt, const Ids& ids, int& next) {
+  return tree.Add(salt, ids, [&next](int64_t, int& value, bool fresh) {
+    if (fresh) value = next++;
+  });
+}
+
+std::vector<int> Values(const Tree::Known& known) {
+  std::vector<int> values;
+  for (const Tree::Node* node : known.nodes) values.push_back(node->value);
+  return values;
+}
+
+TEST(PrefixTree, KnowsNothingAtFirst) {
+  Tree tree(kChunk);
+  EXPECT_EQ(tree.Find("", Ids{1, 2}).tokens, 0);
+  EXPECT_EQ(tree.Find("", {}).tokens, 0);
+  EXPECT_FALSE(tree.RemoveOldest().has_value());
+}
+
+TEST(PrefixTree, FindsWhatBeginsAlikeToTheToken) {
+  Tree tree(kChunk);
+  int next = 1;
+  EXPECT_THAT(Add(tree, "", {1, 2, 3, 4, 5, 6}, next), IsEmpty());
+  EXPECT_EQ(tree.nodes(), 2);
+  EXPECT_EQ(tree.tokens(), 6);
+  EXPECT_EQ(tree.Find("", Ids{1, 2, 9}).tokens, 2);
+  EXPECT_EQ(tree.Find("", Ids{1, 2, 3, 4, 5, 9}).tokens, 5);
+  EXPECT_EQ(tree.Find("", Ids{1, 2, 3, 4, 5, 6, 7}).tokens, 6);
+  EXPECT_THAT(Values(tree.Find("", Ids{1, 2, 3, 4, 5})), ElementsAre(1, 2));
+  EXPECT_THAT(Values(tree.Find("", Ids{1, 2, 3, 4})), ElementsAre(1));
+  EXPECT_THAT(Values(tree.Find("", Ids{1, 2, 3, 4, 9})), ElementsAre(1)) << "no node without a token";
+}
+
+TEST(PrefixTree, SaltsKnowNothingOfEachOther) {
+  Tree tree(kChunk);
+  int next = 1;
+  Add(tree, "a", {1, 2, 3}, next);
+  EXPECT_EQ(tree.Find("", Ids{1, 2, 3}).tokens, 0);
+  EXPECT_EQ(tree.Find("b", Ids{1, 2, 3}).tokens, 0);
+  EXPECT_EQ(tree.Find("a", Ids{1, 2, 3}).tokens, 3);
+}
+
+TEST(PrefixTree, AnEndWithinAChunkIsReplacedByWhatGoesOn) {
+  Tree tree(kChunk);
+  int next = 1;
+  Add(tree, "", {1, 2}, next);
+  EXPECT_THAT(Add(tree, "", {1, 2, 3}, next), ElementsAre(1));
+  EXPECT_THAT(Add(tree, "", {1}, next), IsEmpty()) << "it is that one's";
+  EXPECT_THAT(Add(tree, "", {1, 2, 3, 4, 5}, next), ElementsAre(2));
+  EXPECT_EQ(tree.nodes(), 2);
+  EXPECT_THAT(Values(tree.Find("", Ids{1, 2, 3, 4, 5})), ElementsAre(3, 4));
+}
+
+TEST(PrefixTree, OthersThatGoOnOtherwiseStayBesideEachOther) {
+  Tree tree(kChunk);
+  int next = 1;
+  Add(tree, "", {1, 2, 3, 4, 5, 6}, next);
+  EXPECT_THAT(Add(tree, "", {1, 2, 3, 4, 5, 7, 8}, next), IsEmpty());
+  EXPECT_THAT(Values(tree.Find("", Ids{1, 2, 3, 4, 5, 7})), ElementsAre(1, 3));
+  EXPECT_EQ(tree.nodes(), 3);
+}
+
+TEST(PrefixTree, TheOldestEndGoesAndAUsedOneStays) {
+  Tree tree(kChunk);
+  int next = 1;
+  Add(tree, "", {1, 2, 3, 4, 5}, next);
+  Add(tree, "", {1, 2, 3, 4, 6}, next);
+  tree.Use(tree.Find("", Ids{1, 2, 3, 4, 5}));
+  EXPECT_EQ(tree.RemoveOldest(), 3);
+  EXPECT_EQ(tree.RemoveOldest(), 2) << "an end before what it goes on from";
+  EXPECT_EQ(tree.RemoveOldest(), 1);
+  EXPECT_FALSE(tree.RemoveOldest().has_value());
+  EXPECT_EQ(tree.tokens(), 0);
+  EXPECT_EQ(tree.nodes(), 0);
+}
+
+TEST(PrefixTree, OfNoTokensNothingIsKept) {
+  Tree tree(kChunk);
+  int next = 1;
+  EXPECT_THAT(Add(tree, "a", {}, next), IsEmpty());
+  EXPECT_EQ(tree.nodes(), 0);
+  EXPECT_FALSE(tree.RemoveOldest().has_value());
+}
+
+// A list of chunks, each with all ids up to its own end, in the order of their use.
+class PlainList {
+ public:
+  struct Chunk {
+    std::string salt;
+    Ids ids;  // of the whole beginning
+    int value = 0;
+    size_t begin() const { return (ids.size() - 1) / kChunk * kChunk; }
+  };
+
+  int64_t Find(const std::string& salt, const Ids& ids) const {
+    int64_t most = 0;
+    for (const Chunk& chunk : chunks_) {
+      if (chunk.salt != salt) continue;
+      const auto common = static_cast<size_t>(
+          std::mismatch(chunk.ids.begin(), chunk.ids.begin() + std::min(chunk.ids.size(), ids.size()), ids.begin())
+              .first -
+          chunk.ids.begin());
+      if (common > chunk.begin()) most = std::max(most, static_cast<int64_t>(common));
+    }
+    return most;
+  }
+  // `values` as the tree gave them, by chunk.
+  std::vector<int> Add(const std::string& salt, const Ids& ids, const std::vector<int>& values) {
+    std::vector<int> dropped;
+    for (size_t begin = 0; begin < ids.size(); begin += kChunk) {
+      const Ids own = First(ids, begin + kChunk);
+      std::erase_if(chunks_, [&](const Chunk& chunk) {
+        const bool ends_within = chunk.salt == salt && chunk.begin() == begin && chunk.ids.size() < own.size() &&
+                                 chunk.ids == First(own, chunk.ids.size());
+        if (ends_within) dropped.push_back(chunk.value);
+        return ends_within;
+      });
+      const auto found = std::find_if(chunks_.begin(), chunks_.end(), [&](const Chunk& chunk) {
+        return chunk.salt == salt && chunk.value == values[begin / kChunk];
+      });
+      if (found == chunks_.end()) {
+        chunks_.push_back({salt, own, values[begin / kChunk]});
+      } else {
+        EXPECT_EQ(First(found->ids, own.size()), own);
+        EXPECT_EQ(found->begin(), begin);
+        chunks_.splice(chunks_.end(), chunks_, found);
+      }
+    }
+    return dropped;
+  }
+  void Use(const std::vector<int>& values) {
+    for (const int value : values) {
+      chunks_.splice(chunks_.end(), chunks_, std::find_if(chunks_.begin(), chunks_.end(), [value](const Chunk& chunk) {
+                       return chunk.value == value;
+                     }));
+    }
+  }
+  // -1: there is none.
+  int RemoveOldest() {
+    for (auto chunk = chunks_.begin(); chunk != chunks_.end(); ++chunk) {
+      const bool is_end = std::none_of(chunks_.begin(), chunks_.end(), [&](const Chunk& other) {
+        return other.salt == chunk->salt && other.begin() == chunk->ids.size() &&
+               First(other.ids, chunk->ids.size()) == chunk->ids;
+      });
+      if (!is_end) continue;
+      const int value = chunk->value;
+      chunks_.erase(chunk);
+      return value;
+    }
+    return -1;
+  }
+  const std::list<Chunk>& chunks() const { return chunks_; }
+
+ private:
+  std::list<Chunk> chunks_;
+};
+
+TEST(PrefixTree, AgreesWithAPlainList) {
+  Tree tree(kChunk);
+  PlainList list;
+  std::mt19937 random(7);
+  const std::string salts[] = {"", "a"};
+  int next = 0, longest = 0;
+  for (int step = 0; step < 60'000; ++step) {
+    Ids ids(random() % 14);
+    for (int32_t& id : ids) id = random() % 5 == 0 ? 1 : 0;  // many begin alike
+    const std::string& salt = salts[random() % 4 == 0 ? 1 : 0];
+    const Tree::Known known = tree.Find(salt, ids);
+    ASSERT_EQ(known.tokens, list.Find(salt, ids)) << "at step " << step;
+    ASSERT_EQ(static_cast<int64_t>(known.nodes.size()), (known.tokens + kChunk - 1) / kChunk);
+    longest = std::max(longest, static_cast<int>(known.tokens));
+    switch (random() % 4) {
+      case 0: {
+        std::vector<int> values;
+        const std::vector<int> dropped = tree.Add(salt, ids, [&](int64_t chunk, int& value, bool fresh) {
+          ASSERT_EQ(chunk, static_cast<int64_t>(values.size()));
+          if (fresh) value = next++;
+          values.push_back(value);
+        });
+        ASSERT_THAT(list.Add(salt, ids, values), ::testing::UnorderedElementsAreArray(dropped)) << "at step " << step;
+        break;
+      }
+      case 1:
+        list.Use(Values(known));
+        tree.Use(known);
+        break;
+      case 2:
+        ASSERT_EQ(tree.RemoveOldest().value_or(-1), list.RemoveOldest()) << "at step " << step;
+        break;
+      default:
+        break;
+    }
+    int64_t tokens = 0;
+    for (const PlainList::Chunk& chunk : list.chunks())
+      tokens += static_cast<int64_t>(chunk.ids.size() - chunk.begin());
+    ASSERT_EQ(tree.nodes(), static_cast<int64_t>(list.chunks().size()));
+    ASSERT_EQ(tree.tokens(), tokens);
+  }
+  EXPECT_EQ(longest, 13);
+}
+
+}  // namespace
+}  // namespace runahead

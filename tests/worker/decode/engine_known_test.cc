@@ -1,0 +1,188 @@
+// Prompts that begin as sequences did that ended here: the engine goes on from what these left.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/worker/decode/engine_fixture.h"
+#include "worker/decode/engine.h"
+
+namespace runahead {
+namespace {
+
+using testing::CollectingSink;
+using testing::DecodeEngineTest;
+using testing::ExpectedTokens;
+using testing::HashModel;
+
+class EngineKnown : public DecodeEngineTest {
+ protected:
+  EngineKnown() { MakeEngine(16, /*step_rows=*/16); }
+
+  std::vector<int32_t> Run(const DecodeSequence& sequence) {
+    const std::shared_ptr<CollectingSink> sink = Add(sequence);
+    EXPECT_EQ(sink->AwaitEnd(), absl::OkStatus());
+    return sink->ids();
+  }
+  // Prompt and answer of a sequence that came and ended: all of them but the last are kept.
+  std::vector<int32_t> RunToEnd(int seed, int64_t prompt, int64_t max_tokens) {
+    const DecodeSequence sequence = MakeSequence(seed, prompt, max_tokens);
+    Fill(sequence);
+    std::vector<int32_t> ids = sequence.prompt_ids;
+    ids.push_back(sequence.output_ids[0]);
+    for (const int32_t id : Run(sequence)) ids.push_back(id);
+    return ids;
+  }
+  DecodeSequence Known(std::vector<int32_t> prompt, int64_t max_tokens, int64_t least = 1, bool grows = false) {
+    DecodeSequence sequence;
+    const auto tokens = static_cast<int64_t>(prompt.size());
+    LeaseRequest request{.prompt_tokens = tokens, .total_tokens = tokens + max_tokens};
+    request.least_known_tokens = least;
+    request.prompt_ids = prompt;
+    if (grows) request.expected_tokens = tokens;
+    const absl::StatusOr<LeaseId> lease = store_->Reserve(request);
+    EXPECT_TRUE(lease.ok()) << lease.status();
+    sequence.lease = lease.value_or(LeaseId{});
+    sequence.prompt_ids = std::move(prompt);
+    sequence.max_tokens = max_tokens;
+    return sequence;
+  }
+  int64_t KnownTokens(const DecodeSequence& sequence) { return store_->SizeOf(sequence.lease)->known_tokens; }
+  // The tokens that it must give, in as many rows as are not known.
+  void ExpectGoesOn(const DecodeSequence& sequence, int64_t known) {
+    EXPECT_EQ(KnownTokens(sequence), known);
+    model_->prompt_rows = 0;
+    EXPECT_EQ(Run(sequence), ExpectedTokens(sequence));
+    EXPECT_EQ(model_->prompt_rows, static_cast<int64_t>(sequence.prompt_ids.size()) - known);
+  }
+};
+
+TEST_F(EngineKnown, AConversationGoesOnFromPromptAndAnswer) {
+  std::vector<int32_t> ids = RunToEnd(1, 200, 100);
+  for (int turn = 0; turn < 3; ++turn) {
+    const auto known = static_cast<int64_t>(ids.size()) - 1;
+    for (int32_t i = 0; i < 40; ++i) ids.push_back((7 * i + turn) % 60);
+    const DecodeSequence next = Known(ids, 30);
+    EXPECT_EQ(KnownTokens(next), known);
+    model_->prompt_rows = 0;
+    const std::vector<int32_t> answer = Run(next);
+    EXPECT_EQ(answer, ExpectedTokens(next));
+    EXPECT_EQ(model_->prompt_rows, 41);
+    ids.insert(ids.end(), answer.begin(), answer.end());
+  }
+  ExpectNothingHeld();
+}
+
+TEST_F(EngineKnown, AnAnswerThatIsDrawnAgainComputesOneRow) {
+  const std::vector<int32_t> ids = RunToEnd(2, 300, 20);
+  ExpectGoesOn(Known({ids.begin(), ids.begin() + 300}, 25), 299);
+}
+
+TEST_F(EngineKnown, AnEditLeavesWhatIsBeforeIt) {
+  const std::vector<int32_t> ids = RunToEnd(3, 600, 20);
+  for (const int64_t at : {1, 255, 256, 257, 511, 512, 513, 590, 605}) {
+    std::vector<int32_t> edited = ids;
+    edited[at] = (edited[at] + 1) % 60;
+    DecodeSequence sequence = Known(edited, 10);
+    EXPECT_GE(KnownTokens(sequence), at);  // what was edited before may begin alike, too
+    EXPECT_EQ(Run(sequence), ExpectedTokens(sequence)) << at;
+  }
+  ExpectNothingHeld();
+}
+
+TEST_F(EngineKnown, WhoIsCancelledLeavesWhatIsComputed) {
+  const DecodeSequence sequence = MakeSequence(4, 300, 200);
+  Fill(sequence);
+  door_.Shut();
+  const std::shared_ptr<CollectingSink> sink = Add(sequence);
+  door_.LetPass(20);
+  sink->AwaitTokens(20);
+  engine_->Cancel(last_added_);
+  door_.Open();
+  EXPECT_TRUE(absl::IsCancelled(sink->AwaitEnd()));
+  std::vector<int32_t> ids = sequence.prompt_ids;
+  ids.push_back(sequence.output_ids[0]);
+  for (const int32_t id : sink->ids()) ids.push_back(id);
+  const auto known = static_cast<int64_t>(ids.size()) - 1;
+  EXPECT_GE(known, 320);
+  ids.push_back(3);
+  ExpectGoesOn(Known(ids, 20), known);
+}
+
+TEST_F(EngineKnown, WhoseStepFailsLeavesNothing) {
+  bad_ = {310};
+  const DecodeSequence sequence = MakeSequence(5, 300, 200);
+  Fill(sequence);
+  EXPECT_FALSE(Add(sequence)->AwaitEnd().ok());
+  EXPECT_EQ(store_->stats().kept_bytes, 0);
+}
+
+TEST_F(EngineKnown, WhoComputesNoRowsOfPromptsLeavesNothing) {
+  MakeEngine(16);
+  RunToEnd(6, 300, 20);
+  EXPECT_EQ(store_->stats().kept_bytes, 0);
+  EXPECT_TRUE(absl::IsFailedPrecondition(engine_->CheckKnown()));
+}
+
+// Two begin with the same at once, beside one that needs the memory of what is kept.
+TEST_F(EngineKnown, SeveralBeginAlikeAtOnce) {
+  std::vector<int32_t> ids = RunToEnd(7, 290, 30);
+  std::vector<DecodeSequence> sequences;
+  door_.Shut();
+  std::vector<std::shared_ptr<CollectingSink>> sinks;
+  for (int32_t i = 0; i < 4; ++i) {
+    std::vector<int32_t> prompt = ids;
+    prompt.resize(prompt.size() + 5 + i, i);
+    sequences.push_back(Known(prompt, 40));
+    sinks.push_back(Add(sequences.back()));
+  }
+  door_.Open();
+  for (size_t i = 0; i < sinks.size(); ++i) {
+    EXPECT_EQ(sinks[i]->AwaitEnd(), absl::OkStatus());
+    EXPECT_EQ(sinks[i]->ids(), ExpectedTokens(sequences[i])) << i;
+  }
+  ExpectNothingHeld();
+}
+
+// Each takes most of the store, so what others left goes while they run.
+TEST_F(EngineKnown, WhatIsLeftGoesWhereMemoryIsNeeded) {
+  MakeStore(6);
+  MakeEngine(16, 16);
+  std::vector<int32_t> first = RunToEnd(8, 300, 100);
+  for (int seed = 9; seed < 14; ++seed) RunToEnd(seed, 700, 200);
+  EXPECT_GT(store_->stats().evicted_bytes, 0);
+  first.push_back(1);
+  LeaseRequest request{.prompt_tokens = static_cast<int64_t>(first.size()), .total_tokens = 500};
+  request.least_known_tokens = 20;  // fewer may begin alike by chance
+  request.prompt_ids = first;
+  EXPECT_TRUE(absl::IsNotFound(store_->Reserve(request).status()));
+}
+
+TEST_F(EngineKnown, OneThatIsParkedComesBackAndComputesAllOfIt) {
+  MakeStore(7);
+  MakeEngine(16, 16);
+  std::vector<int32_t> ids = RunToEnd(15, 200, 200);
+  ids.resize(ids.size() + 10, 5);
+  DecodeSequence grows = Known(ids, 500, 1, /*grows=*/true);
+  EXPECT_EQ(KnownTokens(grows), 399);
+  LeaseRequest request{.prompt_tokens = 300, .total_tokens = 1000};
+  request.expected_tokens = 300;
+  const DecodeSequence other = testing::MakeHashSequence(*store_, 16, request);
+  Fill(other);
+  door_.Shut();
+  const auto sink_of_other = Add(other), sink = Add(grows);
+  door_.Open();
+  EXPECT_EQ(sink->AwaitEnd(), absl::OkStatus());
+  EXPECT_EQ(sink_of_other->AwaitEnd(), absl::OkStatus());
+  EXPECT_EQ(sink->ids(), ExpectedTokens(grows));
+  EXPECT_EQ(sink_of_other->ids(), ExpectedTokens(other));
+  EXPECT_GE(parkings_, 1);
+  ExpectNothingHeld();
+  EXPECT_EQ(store_->stats().promised_bytes, 0);
+}
+
+}  // namespace
+}  // namespace runahead

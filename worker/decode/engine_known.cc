@@ -1,0 +1,39 @@
+// What a DecodeEngine's sequences find of others that ended, and what they leave.
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "worker/decode/engine.h"
+#include "worker/decode/engine_active.h"
+
+namespace runahead {
+
+// Only who computes rows of prompts goes on from a beginning.
+absl::Status DecodeEngine::CheckKnown() const {
+  RUNAHEAD_RETURN_IF_ERROR(CheckRows());
+  if (store_.keeps()) return absl::OkStatus();
+  return absl::FailedPreconditionError("this worker's store has X, or KV in fewer bits, and keeps nothing of it");
+}
+
+// Returns when the device is done with it, also on failure: the source may be another's afterwards.
+absl::Status DecodeEngine::CopyKnown(KvStore::Sequence& kv) {
+  std::vector<CopyPart> copies = kv.Copies();
+  if (copies.empty()) return absl::OkStatus();
+  absl::Status status = device_.CopyAll(*stream_, std::move(copies));
+  const absl::Status done = device_.Record(*stream_).Wait();
+  if (status.ok()) status = done;
+  kv.EndCopies();
+  if (status.ok()) return status;
+  return absl::InternalError(absl::StrCat("what is known of a prompt could not be copied: ", status.ToString()));
+}
+
+void DecodeEngine::KeepKnown(Active& active) {
+  if (prompts_ == nullptr) return;
+  std::vector<int32_t> ids = active.request.prompt_ids;
+  ids.insert(ids.end(), active.request.output_ids.begin(), active.request.output_ids.end());
+  ids.resize(active.computed);
+  active.kv->Keep(ids);
+}
+
+}  // namespace runahead

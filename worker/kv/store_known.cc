@@ -1,0 +1,101 @@
+// What KvStore keeps of sequences that ended, and what leases begin with it.
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "kernels/base/status_macros.h"
+#include "worker/kv/store.h"
+
+namespace runahead {
+
+absl::Status KvStore::CheckKnownTokens(const LeaseRequest& request) const {
+  if (!request.least_known_tokens.has_value()) return absl::OkStatus();
+  if (*request.least_known_tokens < 1 || *request.least_known_tokens >= request.prompt_tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("least_known_tokens: is %d, and of a prompt of %d tokens it must be from 1 to %d",
+                        *request.least_known_tokens, request.prompt_tokens, request.prompt_tokens - 1));
+  }
+  if (static_cast<int64_t>(request.prompt_ids.size()) != request.prompt_tokens) {
+    return absl::InvalidArgumentError(absl::StrFormat("prompt_ids: has %d ids, and the prompt is of %d tokens",
+                                                      request.prompt_ids.size(), request.prompt_tokens));
+  }
+  const bool alone = !request.handed_tokens.has_value() && !request.arriving_tokens.has_value() && !request.with_x &&
+                     request.share.tokens == 0;
+  if (alone) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "least_known_tokens: goes neither with handed_tokens nor with arriving_tokens, with X or with shared rows");
+}
+
+// A begun block is copied, so its source takes memory beside the lease's until then. Where there is none for it the
+// lease begins with the whole blocks alone, if these are enough.
+absl::StatusOr<KvStore::KnownPart> KvStore::HoldKnown(const LeaseRequest& request, int64_t blocks, bool grows) {
+  const int64_t least = *request.least_known_tokens;
+  absl::Span<const int32_t> ids = request.prompt_ids.first(request.prompt_tokens - 1);
+  for (;;) {
+    Beginnings::Hit hit = kept_.Find(request.salt, ids);
+    if (hit.tokens < least) {
+      return absl::NotFoundError(
+          absl::StrFormat("KV of the prompt's first %d tokens is here, with memory for a copy of a begun block where "
+                          "that takes one, and least_known_tokens is %d",
+                          hit.tokens, least));
+    }
+    const int64_t whole = hit.tokens / kKvBlockTokens;
+    pool_.Share(hit.blocks);  // first: what has a reference is not free any more
+    const absl::Status room = CheckRoom(blocks - whole, grows);
+    if (room.ok()) {
+      kept_.Use(request.salt, ids.first(hit.tokens));
+      KnownPart part{.tokens = hit.tokens, .of_answer = std::move(hit.of_answer), .hole = hit.hole};
+      if (hit.tokens % kKvBlockTokens > 0) part.copied_from = hit.blocks.back();
+      hit.blocks.resize(whole);
+      part.blocks = std::move(hit.blocks);
+      return part;
+    }
+    pool_.Return(hit.blocks);
+    const bool begun = hit.tokens % kKvBlockTokens > 0, waits = blocks < arena_.blocks();
+    if (!begun || (waits && whole * kKvBlockTokens < least)) return room;
+    ids = ids.first(whole * kKvBlockTokens);
+  }
+}
+
+void KvStore::EndCopies(uint64_t number) {
+  MutexLock lock(mu_);
+  KvLease& lease = leases_.at(number);
+  RUNAHEAD_CHECK(lease.copied_from.has_value());
+  GiveBack({*std::exchange(lease.copied_from, std::nullopt)});
+}
+
+// Of a lease that is dead, its router knows nothing any more.
+void KvStore::KeepLease(uint64_t number, absl::Span<const int32_t> ids) {
+  MutexLock lock(mu_);
+  const KvLease& lease = leases_.at(number);
+  if (!keeps() || lease.dead || lease.not_kept || lease.blocks.empty()) return;
+  RUNAHEAD_CHECK(lease.open && !lease.copied_from.has_value() &&
+                 KvBlocksFor(static_cast<int64_t>(ids.size())) <= static_cast<int64_t>(lease.blocks.size()));
+  std::vector<bool> of_answer = lease.known_answers;
+  of_answer.resize(std::max(of_answer.size(), static_cast<size_t>(lease.prompt_tokens)), false);
+  of_answer.resize(std::max(of_answer.size(), ids.size()), true);
+  const Beginnings::Change change = kept_.Add(lease.salt, ids, lease.blocks, of_answer, lease.hole);
+  for (const int32_t block : change.kept) pool_.Keep(block);
+  for (const int32_t block : change.forgotten) pool_.Forget(block);
+}
+
+// Of the oldest what nobody needs now is blank at once; what somebody does will be when that ends.
+std::vector<int32_t> KvStore::TakeBlocks(int64_t count) {
+  const int64_t before = pool_.blank();
+  while (pool_.blank() < count) {
+    const std::optional<int32_t> oldest = kept_.RemoveOldest();
+    RUNAHEAD_CHECK(oldest.has_value());  // else more is free than is blank and nobody keeps it
+    pool_.Forget(*oldest);
+  }
+  evicted_ += pool_.blank() - before;
+  absl::StatusOr<std::vector<int32_t>> taken = pool_.Take(count);
+  RUNAHEAD_CHECK(taken.ok());
+  return *std::move(taken);
+}
+
+void KvStore::ForgetKept() {
+  while (const std::optional<int32_t> block = kept_.RemoveOldest()) pool_.Forget(*block);
+}
+
+}  // namespace runahead
