@@ -72,7 +72,7 @@ TEST(GenerateResult, JsonHasTheContractsKeysAndNoOthers) {
                  [{"id": 6, "logprob": -0.5, "text": "\ufffd", "bytes": [108, 195]}],
                  [{"id": 7, "logprob": -0.5, "text": "\ufffd"}]],
     "finish_reason": "length", "seed": 18446744073709551615,
-    "usage": {"prompt_tokens": 1024, "completion_tokens": 3},
+    "usage": {"prompt_tokens": 1024, "completion_tokens": 3, "cached_prompt_tokens": 0},
     "timing": {"ttft_s": 0.25, "tpot_s": 0.02, "stages": {"queue": 0.05, "prefill": 0.2}},
     "plan": {"schedule": "kvr", "workers": ["prefill-0", "prefill-1"], "parts": [700, 324]},
     "failovers": 1})");
