@@ -86,7 +86,6 @@ std::string ResultJson(const GenerateResult& answer) {
   if (plan.known_tokens() > 0) {
     json["plan"]["known_tokens"] = plan.known_tokens();
     json["plan"]["known_output_tokens"] = plan.known_output_tokens();
-    json["plan"]["decode_worker"] = plan.decode_worker();
   }
   json["failovers"] = answer.finished.failovers();
   if (!answer.trace_id.empty()) json["trace_id"] = answer.trace_id;

@@ -91,6 +91,23 @@ TEST(GenerateResult, JsonKeepsKeysWhereThereIsNothing) {
   EXPECT_EQ(json["plan"]["parts"], nlohmann::json::array());
 }
 
+TEST(GenerateResult, OfAKnownBeginningSaysHowMuchWasThere) {
+  GenerateResult answer = Whole();
+  v1::Plan& plan = *answer.started.mutable_plan();
+  plan.Clear();
+  plan.set_schedule("continuation");
+  plan.set_decode_worker("decode-0");
+  plan.set_known_tokens(1000);
+  plan.set_known_output_tokens(40);
+  answer.finished.mutable_usage()->set_cached_prompt_tokens(1000);
+  const auto json = nlohmann::json::parse(ResultJson(answer));
+  EXPECT_EQ(json["usage"]["cached_prompt_tokens"], 1000);
+  EXPECT_EQ(json["plan"]["schedule"], "continuation");
+  EXPECT_EQ(json["plan"]["known_tokens"], 1000);
+  EXPECT_EQ(json["plan"]["known_output_tokens"], 40);
+  EXPECT_THAT(SummaryLine(answer), HasSubstr("tokens/s; continuation behind 1000 tokens, decoded by decode-0"));
+}
+
 TEST(GenerateResult, SummaryNamesTimeSpeedAndPlan) {
   EXPECT_EQ(
       SummaryLine(Whole()),
