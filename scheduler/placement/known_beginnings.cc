@@ -1,6 +1,7 @@
 #include "scheduler/placement/known_beginnings.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/algorithm/container.h"
 
@@ -48,7 +49,8 @@ void KnownBeginnings::Gone(const Life& worker, absl::string_view salt, absl::Spa
 }
 
 void KnownBeginnings::Retain(absl::Span<const Life> workers) {
-  std::erase_if(trees_, [&](const auto& entry) { return !absl::c_linear_search(workers, entry.first); });
+  const std::set<Life> there(workers.begin(), workers.end());
+  std::erase_if(trees_, [&](const auto& entry) { return !there.contains(entry.first); });
 }
 
 int64_t KnownBeginnings::tokens() const {

@@ -49,7 +49,7 @@ void KnownIndex::ForgetOthers() {
   std::iota(seats.begin(), seats.end(), size_t{0});
   std::vector<KnownBeginnings::Life> lives;
   for (const std::shared_ptr<const LiveWorker>& worker : fleet_.Live(seats)) {
-    if (!Leaves(*worker)) lives.push_back(LifeOf(*worker));
+    if (worker->capabilities.keeps_beginnings() && !Leaves(*worker)) lives.push_back(LifeOf(*worker));
   }
   MutexLock lock(mu_);
   known_.Retain(lives);

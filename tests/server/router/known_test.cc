@@ -272,6 +272,15 @@ TEST_F(KnownTest, ACancelLeavesNoLease) {
   Has().AwaitLeases(0);
 }
 
+TEST_F(KnownTest, ADeadlineLeavesNoLease) {
+  StartKeeping();
+  const v1::GenerateRequest next = FirstTurn();
+  Has().Change([](FakeBehaviour& b) { b.decode_until = -1; });
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Call(*stub_, next, absl::Milliseconds(300)).Finish().status));
+  Has().AwaitLeases(0);
+  EXPECT_EQ(Starts(), 2u) << "those of the first turn, on two workers";
+}
+
 TEST_F(KnownTest, HoldsUpNobodysStart) {
   StartKeeping({.decode = 2, .max_sessions = 1});
   const v1::GenerateRequest next = FirstTurn();
