@@ -77,11 +77,16 @@ std::string ResultJson(const GenerateResult& answer) {
   json["finish_reason"] = FinishReasonName(answer.finished.reason());
   json["seed"] = answer.started.seed();
   json["usage"] = {{"prompt_tokens", answer.finished.usage().prompt_tokens()},
-                   {"completion_tokens", answer.finished.usage().completion_tokens()}};
+                   {"completion_tokens", answer.finished.usage().completion_tokens()},
+                   {"cached_prompt_tokens", answer.finished.usage().cached_prompt_tokens()}};
   json["timing"] = TimingJson(answer.finished.timing());
   json["plan"] = {{"schedule", plan.schedule()},
                   {"workers", std::vector<std::string>(plan.workers().begin(), plan.workers().end())},
                   {"parts", std::vector<int32_t>(plan.parts().begin(), plan.parts().end())}};
+  if (plan.known_tokens() > 0) {
+    json["plan"]["known_tokens"] = plan.known_tokens();
+    json["plan"]["known_output_tokens"] = plan.known_output_tokens();
+  }
   json["failovers"] = answer.finished.failovers();
   if (!answer.trace_id.empty()) json["trace_id"] = answer.trace_id;
   return json.dump();
@@ -106,7 +111,8 @@ std::string SummaryLine(const GenerateResult& answer) {
                                      finished.timing().ttft_s());
   if (finished.timing().tpot_s() > 0)
     absl::StrAppendFormat(&line, ", then %.1f tokens/s", 1 / finished.timing().tpot_s());
-  absl::StrAppend(&line, "; ", plan.schedule(), ": ");
+  absl::StrAppend(&line, "; ", plan.schedule(), plan.workers_size() > 0 ? ": " : "");
+  if (plan.known_tokens() > 0) absl::StrAppend(&line, " behind ", plan.known_tokens(), " tokens");
   for (int i = 0; i < plan.workers_size(); ++i) {
     absl::StrAppend(&line, i == 0 ? "" : " -> ", plan.workers(i));
     if (i < plan.parts_size()) absl::StrAppend(&line, " (", plan.parts(i), ")");

@@ -27,6 +27,8 @@ void SamplingFlags::AddTo(CLI::App& app) {
   AddRepeated(app, "--stop-id", &stop_ids, "End the output at this token id; may be repeated", "ID");
   app.add_flag("--ignore-eos", ignore_eos, "Go on past the model's own end tokens");
   app.option_defaults()->group("Options");
+  app.add_flag("--no-cache", no_cache,
+               "Use nothing that decode workers keep of earlier requests, and leave nothing there");
 }
 
 void SamplingFlags::FillIn(v1::GenerateRequest& request) const {
@@ -44,6 +46,7 @@ void SamplingFlags::FillIn(v1::GenerateRequest& request) const {
   for (const std::string& text : stop) conditions.add_stop(text);
   conditions.mutable_stop_ids()->Assign(stop_ids.begin(), stop_ids.end());
   conditions.set_ignore_eos(ignore_eos);
+  request.set_no_cache(no_cache);
 }
 
 }  // namespace runahead

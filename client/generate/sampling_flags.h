@@ -1,4 +1,4 @@
-// The flags of sampling and stopping, which `generate` and `chat` share.
+// The flags of sampling and stopping, and of what is kept, which `generate` and `chat` share.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,7 @@ struct SamplingFlags {
   std::vector<std::string> stop;
   std::vector<int32_t> stop_ids;
   bool ignore_eos = false;
+  bool no_cache = false;
 
   // Keeps references into *this.
   void AddTo(CLI::App& app);

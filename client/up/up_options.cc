@@ -121,6 +121,9 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
   schema.String("reserve", &options.reserve, {.one_of = {"expected", "full"}},
                 "For how much of an answer decode memory is reserved: expected is what such answers took lately, and "
                 "more as it gets longer; full is max_tokens, before its prompt is computed");
+  schema.String("known_beginnings", &options.known_beginnings, {.one_of = {"on", "off"}},
+                "on: a prompt that begins as a sequence did that a decode worker still has KV of may go there; off: no "
+                "KV is kept for others");
   schema.String("api_keys", &options.api_keys, {.value_name = "FILE"},
                 "API keys (YAML), of which every call to the router needs one; without it, anybody may call");
   schema.Gone("handoff", "link", "slices travel over the workers' links");
@@ -209,6 +212,9 @@ ChildSpec RouterSpec(const UpOptions& options, const std::string& folder,
                absl::StrCat("--dtype=", options.dtype), kDrainTimeout};
   if (!options.table.empty()) spec.args.push_back(absl::StrCat("--table=", options.table));
   if (options.reserve != "expected") spec.args.push_back(absl::StrCat("--reserve=", options.reserve));
+  if (options.known_beginnings != "on") {
+    spec.args.push_back(absl::StrCat("--known-beginnings=", options.known_beginnings));
+  }
   if (!options.api_keys.empty()) spec.args.push_back(absl::StrCat("--api-keys=", options.api_keys));
   AddTls("--tls", options.tls, spec);
   if (options.tls_client_auth != "none")

@@ -24,6 +24,7 @@ struct UpOptions {
   std::string schedule = "kvr";
   std::string table;
   std::string reserve = "expected";
+  std::string known_beginnings = "on";
   std::string api_keys;
   double chain_link_gbps = 0;
   double chain_link_noise = 0;

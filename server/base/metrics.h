@@ -76,7 +76,7 @@ inline constexpr int kUsualChainWidth = 2;  // chains of up to so many workers h
 // most processes never see, such as chains of 13 workers. Thread-safe.
 class HistogramsOnUse {
  public:
-  // `add` makes one, for an index in [0, kMaxChainWidth); asked twice, it gives the same.
+  // `add` makes one, for an index in [0, kMaxChainWidth]; asked twice, it gives the same.
   template <typename Add>
   Histogram& At(int index, const Add& add) {
     Histogram* histogram = histograms_[index].load(std::memory_order_acquire);
@@ -88,7 +88,7 @@ class HistogramsOnUse {
   }
 
  private:
-  std::array<std::atomic<Histogram*>, kMaxChainWidth> histograms_ = {};
+  std::array<std::atomic<Histogram*>, kMaxChainWidth + 1> histograms_ = {};
 };
 
 }  // namespace runahead

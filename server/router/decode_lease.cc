@@ -28,6 +28,12 @@ Task<absl::StatusOr<v1::ReserveReply>> Ask(const LiveWorker& worker, const Decod
   if (need.expected_tokens) request.set_expected_tokens(*need.expected_tokens);
   request.set_parked_first(need.parked_first);
   if (need.arriving_tokens) request.set_arriving_tokens(*need.arriving_tokens);
+  request.set_salt(need.salt);
+  request.set_not_kept(need.not_kept);
+  if (need.known) {
+    request.set_least_known_tokens(need.known->least_tokens);
+    request.mutable_prompt_ids()->Add(need.known->prompt.begin(), need.known->prompt.end());
+  }
   v1::ReserveReply reply;
   const StartUnary start = [&](grpc::ClientContext* context, auto done) {
     worker.decode->async()->Reserve(context, &request, &reply, std::move(done));
@@ -63,6 +69,7 @@ Task<absl::StatusOr<std::unique_ptr<DecodeLease>>> DecodeLease::Reserve(
   RUNAHEAD_CO_ASSIGN_OR_RETURN(const auto workers, queue.RankDecode(ticket, need.of_worker(), chain));
   absl::Status refused = absl::UnavailableError("the decode workers were lost, or began to drain, just now");
   for (const std::shared_ptr<const LiveWorker>& worker : workers) {
+    if (need.known && worker != need.known->at) continue;
     if (need.arriving_tokens && !worker->capabilities.moves()) {
       if (absl::IsUnavailable(refused))
         refused = absl::FailedPreconditionError("takes no sequences that run elsewhere");
@@ -86,6 +93,7 @@ Task<absl::StatusOr<std::unique_ptr<DecodeLease>>> DecodeLease::Reserve(
     RUNAHEAD_CO_RETURN_IF_ERROR(cancel.status());
     if (held != nullptr) co_return held;
     if (IsToBlame(lease.status())) fleet.ejections().Judge(WorkerRole::kDecode, worker->index, lease.status());
+    if (need.known) co_return lease.status();
     // One that is full now is worth waiting for, whatever the others say.
     if (absl::IsResourceExhausted(refused)) continue;
     refused = lease.status();
@@ -104,6 +112,8 @@ DecodeLease::DecodeLease(Fleet& fleet, Sequencer& sequencer, Clock& clock, std::
       id_(reply.lease()),
       x_tokens_(reply.x_tokens()),
       kv_from_(reply.kv_from()),
+      known_tokens_(reply.known_tokens()),
+      known_output_tokens_(reply.known_output_tokens()),
       tokens_(tokens),
       taken_(clock.Now()) {
   fleet_.LeaseTaken(*worker_, tokens_);

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "runahead/v1/worker.pb.h"
 #include "server/base/clock.h"
 #include "server/router/cancel_token.h"
@@ -43,6 +44,15 @@ class DecodeLease {
     std::optional<int32_t> arriving_tokens = {};
     absl::Duration patience = kReservePatience;  // with each worker
     bool avoid_silent = false;  // the ticket avoids those who did not answer in time (FleetQueue::Avoid)
+    std::string salt = {};      // only prompts with the same know what is kept of the sequence
+    bool not_kept = false;      // nothing is kept of it
+    // Only one worker is asked, and only for a lease with KV of so many of the prompt's first tokens, or more.
+    struct Known {
+      std::shared_ptr<const LiveWorker> at;
+      int32_t least_tokens = 0;
+      absl::Span<const int32_t> prompt = {};  // outlives the call
+    };
+    std::optional<Known> known = {};
 
     DecodeNeed of_worker() const {
       return {total_tokens, absl::ToDoubleSeconds(lead), expected_tokens.value_or(total_tokens)};
@@ -52,8 +62,9 @@ class DecodeLease {
   // Asks one decode worker after the other, as FleetQueue::RankDecode ranks them. RESOURCE_EXHAUSTED when all that are
   // ready have no slot or no memory now, or keep what they have for older tickets; OUT_OF_RANGE when no empty store
   // could hold it; UNAVAILABLE when none that could is ready, or it was lost meanwhile, FAILED_PRECONDITION when none
-  // takes sequences that run elsewhere; `cancel`'s status. `chain` will
-  // hand off to it. `queue`, `fleet`, `sequencer` and `clock` must outlive the lease.
+  // takes sequences that run elsewhere; `cancel`'s status. With `known`, what that worker said, NOT_FOUND where it does
+  // not have as much, or RESOURCE_EXHAUSTED or UNAVAILABLE where it may not be asked now. `chain` will hand off to it.
+  // `queue`, `fleet`, `sequencer` and `clock` must outlive the lease.
   static Task<absl::StatusOr<std::unique_ptr<DecodeLease>>> Reserve(
       const Need& need, const FleetQueue::Ticket& ticket, absl::Span<const std::shared_ptr<const LiveWorker>> chain,
       FleetQueue& queue, Fleet& fleet, Sequencer& sequencer, Clock& clock, CancelToken& cancel);
@@ -82,6 +93,10 @@ class DecodeLease {
   // Of tokens [0, x_tokens()) the chain is to hand X off, of those from kv_from() on KV.
   int32_t x_tokens() const { return x_tokens_; }
   int32_t kv_from() const { return kv_from_; }
+  // Of the prompt's first tokens, those whose KV was there when it was reserved, and of these those that were an
+  // answer's. 0 unless that was asked for.
+  int32_t known_tokens() const { return known_tokens_; }
+  int32_t known_output_tokens() const { return known_output_tokens_; }
 
  private:
   DecodeLease(Fleet& fleet, Sequencer& sequencer, Clock& clock, std::shared_ptr<const LiveWorker> worker,
@@ -93,6 +108,7 @@ class DecodeLease {
   const std::shared_ptr<const LiveWorker> worker_;
   const v1::LeaseId id_;
   const int32_t x_tokens_, kv_from_;
+  const int32_t known_tokens_, known_output_tokens_;
   const int32_t tokens_;  // that it counts at its worker
   absl::Time taken_;
   bool decodes_ = false;

@@ -130,6 +130,11 @@ class FleetQueue {
   absl::Duration ExpectFirstToken(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table,
                                   bool decodes) const RUNAHEAD_EXCLUDES(mu_);
 
+  // Of the prompt's first tokens, how many the decode worker must have KV of for the rest to come sooner from it than
+  // all of it from a chain (continuation_choice.h); 0 where that is more than `known`, which it is said to have.
+  int64_t LeastKnown(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table, bool decodes,
+                     const LiveWorker& worker, int64_t known) const RUNAHEAD_EXCLUDES(mu_);
+
   // Decode workers to ask for a lease, the best first: all members of `chain` reach them, and they keep nothing of what
   // it needs for older tickets. Errors as RankDecodeWorkers.
   absl::StatusOr<std::vector<std::shared_ptr<const LiveWorker>>> RankDecode(

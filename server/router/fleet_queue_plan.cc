@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "scheduler/placement/continuation_choice.h"
 #include "server/router/fleet_queue.h"
 
 namespace runahead {
@@ -163,6 +164,22 @@ absl::Duration FleetQueue::ExpectFirstToken(const Ticket& ticket, const ChainReq
     for (const auto& [turn, waiter] : for_decode_) view.slots_ahead += turn < ticket.turn_;
   }
   return absl::Seconds(runahead::ExpectFirstToken(view));
+}
+
+int64_t FleetQueue::LeastKnown(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table,
+                               bool decodes, const LiveWorker& worker, int64_t known) const {
+  const absl::Duration waited = ExpectFirstToken(ticket, request, table, decodes);
+  MutexLock lock(mu_);
+  const TtftTable& times = table.times();
+  const absl::Duration alone =
+      times.empty() ? pace_.Estimate(request.tokens) : ShortestTime(request.tokens, times, pace_);
+  ContinuationView view;
+  view.prompt_tokens = request.tokens;
+  view.known_tokens = known;
+  view.chain_s = absl::ToDoubleSeconds(std::max(waited, alone));
+  view.busy = fleet_.DecodeViews()[worker.index].leases > 0;
+  return LeastKnownToContinue(view,
+                              [&](int64_t tokens) { return absl::ToDoubleSeconds(TimeOnOne(tokens, times, pace_)); });
 }
 
 void FleetQueue::PrefillTook(int64_t tokens, int64_t width, absl::Duration took) {

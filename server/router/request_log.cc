@@ -17,6 +17,7 @@ void AddPlan(const v1::Plan& plan, std::vector<LogField>& fields) {
   fields.push_back({"workers", std::vector<std::string>(plan.workers().begin(), plan.workers().end())});
   fields.push_back({"parts", std::vector<int64_t>(plan.parts().begin(), plan.parts().end())});
   if (!plan.decode_worker().empty()) fields.push_back({"decode_worker", plan.decode_worker()});
+  if (plan.known_tokens() > 0) fields.push_back({"known_tokens", int64_t{plan.known_tokens()}});
 }
 
 }  // namespace
@@ -39,7 +40,7 @@ void LogRequest(const RequestRecord& record) {
   if (record.finish_reason != v1::FINISH_REASON_UNSPECIFIED) {
     fields.push_back({"finish_reason", NameOf(record.finish_reason)});
   }
-  if (record.plan.workers_size() > 0) AddPlan(record.plan, fields);
+  if (!record.plan.schedule().empty()) AddPlan(record.plan, fields);
   fields.push_back({"prompt_tokens", record.prompt_tokens});
   fields.push_back({"generated_tokens", record.generated_tokens});
   if (record.ttft > absl::ZeroDuration()) fields.push_back({"ttft_s", absl::ToDoubleSeconds(record.ttft)});

@@ -21,7 +21,7 @@ struct RequestRecord {
   std::string trace_id;  // empty: it is of no trace
   std::string tenant;    // empty: nobody's by name
   absl::Status status;   // as the client was told
-  v1::Plan plan;         // no workers: none was begun
+  v1::Plan plan;         // no schedule: none was begun
   v1::FinishReason finish_reason = v1::FINISH_REASON_UNSPECIFIED;
   int64_t prompt_tokens = 0, generated_tokens = 0;
   int failovers = 0;

@@ -28,6 +28,7 @@ constexpr const char* kStateNames[kWorkerStates] = {"connecting", "ready",    "r
 constexpr const char* kEdgeNames[kEdgeStates] = {"opening", "up", "broken"};
 constexpr const char* kFailoverNames[kFailoverCauses] = {"worker_lost", "worker_failed", "path_broken"};
 constexpr const char* kMoveNames[kMoveResults] = {"moved", "no_room", "failed", "ended", "lost"};
+constexpr const char* kContinuationNames[kContinuationResults] = {"taken", "gone", "refused"};
 constexpr const char* kFailoverStageNames[kFailoverStages] = {"prefill", "decode"};
 constexpr const char* kCauseNames[kQueueCauses] = {"session", "place", "slot", "memory", "worker"};
 constexpr const char* kSlotNames[kSlotStates] = {"running", "promised", "free", "parked"};
@@ -58,7 +59,7 @@ int OutcomeOf(absl::StatusCode code) {
 }
 
 int WidthIndex(int chain_width) {
-  return std::clamp(chain_width, 1, kMaxChainWidth) - 1;
+  return std::clamp(chain_width, 0, kMaxChainWidth);
 }
 
 constexpr char kBrokenPathsHelp[] = "Paths between living workers that do not work now";
@@ -99,6 +100,10 @@ RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
                                                   "Output tokens that were expected of requests with a first token")),
       overtaken_(registry.AddCounter("runahead_overtaken_requests_total",
                                      "How often one whose turn was later was computed before a request")),
+      known_prompt_tokens_(registry.AddCounter("runahead_known_prompt_tokens_total",
+                                               "Prompt tokens whose KV a decode worker had from earlier requests")),
+      known_index_tokens_(
+          registry.AddGauge("runahead_known_index_tokens", "Tokens of sequences that decode workers may have KV of")),
       retry_budget_(registry.AddGauge("runahead_retry_budget", "Requests that may be tried again now")),
       requests_in_flight_(registry.AddGauge("runahead_requests_in_flight",
                                             "Requests whose client does not have all of its answer yet")),
@@ -154,6 +159,11 @@ RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
     moved_bytes_[i] = &registry.AddCounter("runahead_moved_bytes_total", "KV of such sequences that another took",
                                            {{"result", kMoveNames[i]}});
   }
+  for (int i = 0; i < kContinuationResults; ++i) {
+    continuations_[i] =
+        &registry.AddCounter("runahead_continuations_total", "Decode workers asked to go on from a known beginning",
+                             {{"result", kContinuationNames[i]}});
+  }
   for (int i = 0; i < kEdgeStates; ++i) {
     edges_[i] = &registry.AddGauge("runahead_edges", "Edges of the line between ready workers, by how they stand",
                                    {{"state", kEdgeNames[i]}});
@@ -176,7 +186,7 @@ Histogram& RouterMetrics::TimeToFirstToken(int prompt_class, int chain_width) {
                                   TtftBuckets(),
                                   {{"model", model_},
                                    {"prompt_class", std::string(PromptClassName(prompt_class))},
-                                   {"chain_width", absl::StrCat(index + 1)}});
+                                   {"chain_width", absl::StrCat(index)}});
   });
 }
 
@@ -184,7 +194,7 @@ Histogram& RouterMetrics::TtftStageOf(int stage, int chain_width) {
   return ttft_stage_[stage].At(WidthIndex(chain_width), [&](int index) -> Histogram& {
     return registry_.AddHistogram("runahead_ttft_stage_seconds",
                                   "Consecutive stages of the time to first token, on the router's clock", TtftBuckets(),
-                                  {{"stage", kStageNames[stage]}, {"chain_width", absl::StrCat(index + 1)}});
+                                  {{"stage", kStageNames[stage]}, {"chain_width", absl::StrCat(index)}});
   });
 }
 
@@ -262,6 +272,18 @@ void RouterMetrics::CountFailover(FailoverCause cause, FailoverStage stage) {
 void RouterMetrics::CountMove(MoveResult result, int64_t bytes) {
   moves_[static_cast<int>(result)]->Increment();
   moved_bytes_[static_cast<int>(result)]->Increment(static_cast<double>(bytes));
+}
+
+void RouterMetrics::CountContinuation(ContinuationResult result) {
+  continuations_[static_cast<int>(result)]->Increment();
+}
+
+void RouterMetrics::CountKnownPromptTokens(int64_t tokens) {
+  known_prompt_tokens_.Increment(static_cast<double>(tokens));
+}
+
+void RouterMetrics::SetKnownIndex(int64_t tokens) {
+  known_index_tokens_.Set(static_cast<double>(tokens));
 }
 
 void RouterMetrics::SetRetryBudget(double retries) {

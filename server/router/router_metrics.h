@@ -69,6 +69,11 @@ inline constexpr int kFailoverStages = 2;
 enum class MoveResult { kMoved, kNoRoom, kFailed, kEnded, kLost };
 inline constexpr int kMoveResults = 5;
 
+// What came of asking a decode worker that may have KV of a prompt's beginning for the whole request. kTaken. kGone: it
+// has not as much of it as to be worth it. kRefused: it has no slot or no memory now, or cannot be asked.
+enum class ContinuationResult { kTaken, kGone, kRefused };
+inline constexpr int kContinuationResults = 3;
+
 // What a request waits for. kSession: for a place among those that are starting, or running. kPlace: for prefill
 // workers that take another prompt. kSlot, kMemory: for a decode worker that steps another sequence, or has the KV
 // memory. kWorker: for workers or paths that were lost.
@@ -88,9 +93,10 @@ class RouterMetrics {
   // `model` is the one model this router serves. `registry` must outlive this.
   RouterMetrics(MetricRegistry& registry, const std::string& model);
 
-  // A prompt is to run on a chain of so many workers: from here on there are series for it, so that rate() sees its
-  // first observation where a scrape comes before that. Those of up to kUsualChainWidth are there from the start, of
-  // the times to a first token those of prompts up to 4,096 tokens: a longer one's takes long enough to be seen at 0.
+  // A prompt is to run on a chain of so many workers, or on none, where its decode worker computes it: from here on
+  // there are series for it, so that rate() sees its first observation where a scrape comes before that. Those of up to
+  // kUsualChainWidth are there from the start, of the times to a first token those of prompts up to 4,096 tokens: a
+  // longer one's takes long enough to be seen at 0.
   void ChainPlanned(int64_t prompt_tokens, int chain_width);
 
   void ObserveTimeToFirstToken(int64_t prompt_tokens, int chain_width, absl::Duration ttft);
@@ -122,6 +128,11 @@ class RouterMetrics {
   void CountFailover(FailoverCause cause, FailoverStage stage);
   // Of a move's KV the other worker has taken so many bytes.
   void CountMove(MoveResult result, int64_t bytes);
+  void CountContinuation(ContinuationResult result);
+  // Of a prompt so many tokens need not be computed.
+  void CountKnownPromptTokens(int64_t tokens);
+  // The router's index of beginnings has so many tokens.
+  void SetKnownIndex(int64_t tokens);
   // How many more requests may be tried again now.
   void SetRetryBudget(double retries);
 
@@ -162,6 +173,9 @@ class RouterMetrics {
   Counter& overtaken_;
   std::array<std::array<Counter*, kFailoverStages>, kFailoverCauses> failovers_;
   std::array<Counter*, kMoveResults> moves_, moved_bytes_;
+  std::array<Counter*, kContinuationResults> continuations_;
+  Counter& known_prompt_tokens_;
+  Gauge& known_index_tokens_;
   Gauge& retry_budget_;
   Gauge& requests_in_flight_;
   Gauge& queue_depth_;

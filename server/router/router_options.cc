@@ -48,6 +48,10 @@ void DeclareRouterOptions(ConfigSchema& schema, RouterOptions& options) {
   schema.String("reserve", &options.reserve, {.one_of = {"expected", "full"}},
                 "For how much of an answer decode memory is reserved: expected is what such answers took lately, and "
                 "more as it gets longer; full is max_tokens, before its prompt is computed");
+  schema.String(
+      "known_beginnings", &options.known_beginnings, {.one_of = {"on", "off"}},
+      "on: a prompt that begins as a sequence did that a decode worker still has KV of may go there, and only "
+      "its rest is computed; off: no KV is kept for others");
   schema.Int("queue_size", &options.queue_size, {.min = 0, .max = 1 << 20},
              "Requests that may wait for workers; more are refused");
   schema.Maps<TenantSpec>("tenants", &options.tenants, DeclareTenant, {.max_items = 1024},

@@ -32,6 +32,7 @@ struct RouterOptions {
   std::string schedule = "kvr";
   std::string dtype = "auto";
   std::string reserve = "expected";
+  std::string known_beginnings = "on";
   int queue_size = 1024;
   std::vector<TenantSpec> tenants;
   std::string api_keys;  // path; empty: anybody may call

@@ -23,6 +23,7 @@
 #include "server/router/key_door.h"
 #include "server/router/key_metrics.h"
 #include "server/router/key_ring.h"
+#include "server/router/known_index.h"
 #include "server/router/live_table.h"
 #include "server/router/output_forecast.h"
 #include "server/router/request_memory.h"
@@ -174,7 +175,8 @@ struct RouterProcess::Parts {
                options.log_prompts,
                options.absence_timeout,
                WeightsOf(options.tenants),
-               std::make_unique<OutputForecast>(ReserveModeOf(options.reserve))},
+               std::make_unique<OutputForecast>(ReserveModeOf(options.reserve)),
+               std::make_unique<KnownIndex>(options.known_beginnings == "on", fleet, metrics)},
         workers(fleet, sequencer, router.model, options.dtype, RealClock(), AccessOf(tls, options, key), *hearing),
         membership(
             fleet.workers(),

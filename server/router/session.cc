@@ -28,6 +28,7 @@ Session::Session(const RouterParts& router, v1::GenerateRequest request, absl::T
       memory_(std::move(memory)),
       tenant_(std::move(tenant)),
       grant_(std::move(grant)),
+      salt_(grant_.given() ? tenant_ : std::string()),
       request_(WithId(std::move(request))),
       deadline_(deadline),
       cancel_(cancel),
@@ -54,7 +55,8 @@ Task<absl::Status> Session::Run(std::function<void()> settled) {
   ticket_.reset();
   settled();
   LearnOutput(status);
-  SettleGrant();  // before the client hears of the end: it may send the next one then
+  LearnBeginning();  // before the client hears of the end: what it sends next may begin so
+  SettleGrant();     // before the client hears of the end: it may send the next one then
   if (status.ok()) Finish();
   if (run_ != nullptr && prefill_needed_) run_->Cancel();
   report_.EndTrace(static_cast<int64_t>(prompt_.size()));
@@ -196,6 +198,7 @@ void Session::Finish() {
   finished.set_reason(*answer_->reason());
   finished.mutable_usage()->set_prompt_tokens(static_cast<int32_t>(prompt_.size()));
   finished.mutable_usage()->set_completion_tokens(answer_->tokens());
+  finished.mutable_usage()->set_cached_prompt_tokens(plan_.known_tokens());
   *finished.mutable_timing() = report_.Finish();
   finished.set_failovers(failover_.count());
   if (failover_.count() > 0) *finished.mutable_plan() = plan_;

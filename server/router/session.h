@@ -28,6 +28,7 @@
 #include "server/router/fleet.h"
 #include "server/router/fleet_queue.h"
 #include "server/router/key_account.h"
+#include "server/router/known_index.h"
 #include "server/router/large_text_turns.h"
 #include "server/router/live_table.h"
 #include "server/router/move_places.h"
@@ -72,6 +73,7 @@ struct RouterParts {
   absl::Duration absence_timeout = absl::Seconds(30);
   std::map<std::string, double> tenant_weights = {};  // of those that are not 1
   const std::unique_ptr<OutputForecast> outputs = std::make_unique<OutputForecast>();
+  const std::unique_ptr<KnownIndex> known = std::make_unique<KnownIndex>(/*on=*/true, fleet, metrics);
   const std::unique_ptr<LargeTextTurns> large_text_turns = std::make_unique<LargeTextTurns>();
   const std::unique_ptr<MovePlaces> move_places = std::make_unique<MovePlaces>();
   const std::unique_ptr<RetryBudget> retry_budget = std::make_unique<RetryBudget>(metrics);
@@ -115,7 +117,11 @@ class Session {
   Task<absl::Status> TakeOutput();
   // To the answer's end, by as many attempts as it takes and Failover allows.
   Task<absl::Status> ReachEnd(const std::function<void()>& settled);
-  // From the Starts to the answer's end. Tokens that the answer has are not computed anew: it goes on behind them.
+  // The first attempt's workers: one that may continue a beginning, else as Place. Refused where it would come too
+  // late.
+  Task<absl::Status> PlaceFirst(const std::function<void()>& settled);
+  // From the Starts to the answer's end, or where a beginning is continued from its decode. Tokens that the answer has
+  // are not computed anew: it goes on behind them.
   Task<absl::Status> Attempt(const std::function<void()>& settled);
   // OK: the next one may begin, and nothing of this one, which ended with `status`, is held.
   absl::Status GiveUpAttempt(const absl::Status& status);
@@ -126,9 +132,23 @@ class Session {
   // After `absent`, UNAVAILABLE: OK when it is worth asking again. As FleetQueue::AwaitReturn.
   Task<absl::Status> AwaitReturn(const absl::Status& absent, WorkerRole missing, uint64_t returns,
                                  absl::Duration at_least, absl::Time until);
-  Task<absl::Status> TakeLease();          // and says anew what output is expected
+  Task<absl::Status> TakeLease();  // for what run_ brings
+  void ExpectOutput();             // anew
+  DecodeLease::Need NeedOfAnswer() const;
   DecodeLease::Need NeedOfDecode() const;  // beside what run_ takes
-  Task<absl::Status> Prefill();            // to the tail's token, which is the answer's first unless it has some
+  // A decode worker that may have KV of the prompt's beginning, and is expected to be quicker than a chain.
+  struct Continuation {
+    std::shared_ptr<const LiveWorker> worker;
+    int64_t known_tokens = 0;  // that it may have
+    int64_t least_tokens = 0;  // that it must have
+  };
+  Task<std::optional<Continuation>> ChooseContinuation() const;
+  // True: lease_ is complete, and there is no run. False: the ordinary way is to follow.
+  Task<absl::StatusOr<bool>> Continue(const std::function<void()>& settled);
+  void CountContinuation(const absl::Status& reserved, const Continuation& chosen) const;
+  bool continues() const { return run_ == nullptr && lease_ != nullptr; }  // of an attempt
+  void BeginContinuation();
+  Task<absl::Status> Prefill();  // to the tail's token, which is the answer's first unless it has some
   // What ended the attempt, where not the client or its deadline.
   PrefillRun::Failure FailureOf(const absl::Status& status) const;
   Task<absl::Status> Decode();  // the other tokens, wherever they are decoded
@@ -144,6 +164,7 @@ class Session {
   // Whoever loses an answer in the middle of it is told how to go on: UNAVAILABLE then.
   absl::Status WithWayOn(const absl::Status& status) const;
   void LearnOutput(const absl::Status& status) const;
+  void LearnBeginning() const;  // of what lease_'s worker has decoded
   // Its key has back what it did not use.
   void SettleGrant();
   void Finish();
@@ -152,6 +173,8 @@ class Session {
   absl::StatusOr<std::vector<int32_t>> Encode() const;
   Task<absl::StatusOr<v1::FirstToken>> AwaitFirstToken();
   v1::Plan PlanOfRun() const;
+  // The attempt has its workers, and goes on by this plan.
+  void Began(v1::Plan plan);
   void SendStarted();  // of the first attempt; where another follows, the client is told of its plan at the end
   void SendTokens(const google::protobuf::RepeatedPtrField<v1::SampledToken>& tokens);
   v1::DecodeRequest MakeDecodeRequest() const;
@@ -162,12 +185,14 @@ class Session {
   // The next reply with tokens; false at the end. Keeps what comes of spans: where the sequence has moved, nothing else
   // is waited for.
   Task<bool> ReadTokens(DecodeStream& stream, v1::DecodeReply& reply);
-  int width() const { return static_cast<int>(run_->placement().chain.size()); }
+  // Workers of the chain; 0 where there is none.
+  int width() const { return run_ == nullptr ? 0 : static_cast<int>(run_->placement().chain.size()); }
 
   const RouterParts& router_;
   ByteBudget::Lease memory_;
   const std::string tenant_;
   KeyGrant grant_;
+  const std::string salt_;       // who may know what is kept of it: its key's requests, or those of no key
   v1::GenerateRequest request_;  // without its input, once that was tokenized
   const absl::Time deadline_;
   CancelToken& cancel_;
@@ -187,8 +212,8 @@ class Session {
   std::optional<Answer> answer_;
   // The run goes before the lease: first nothing is written to it any more, then it is given back.
   std::unique_ptr<DecodeLease> lease_;
-  std::shared_ptr<PrefillRun> run_;
-  bool prefill_needed_ = true;  // until nothing depends on what is left of the run
+  std::shared_ptr<PrefillRun> run_;  // null where the decode worker continues a beginning that it has
+  bool prefill_needed_ = true;       // until nothing depends on what is left of the run
   // From one decode worker to another.
   struct Move {
     std::unique_ptr<DecodeLease> to;  // null: none is under way

@@ -40,13 +40,7 @@ void CountRejection(RouterMetrics& metrics, const absl::Status& status) {
 Task<absl::Status> Session::ReachEnd(const std::function<void()>& settled) {
   router_.retry_budget->CountRequest();
   ticket_.emplace(router_.queue, ClaimOfTurn());
-  absl::Status status = CheckDeadline();
-  if (!status.ok()) {
-    router_.metrics.CountAdmissionRejection(AdmissionRejection::kDeadline);
-    co_return status;
-  }
-  status = co_await Place(settled);
-  CountRejection(router_.metrics, status);
+  absl::Status status = co_await PlaceFirst(settled);
   while (status.ok()) {
     status = co_await Attempt(settled);
     if (status.ok()) break;
@@ -58,10 +52,26 @@ Task<absl::Status> Session::ReachEnd(const std::function<void()>& settled) {
   co_return status;
 }
 
+Task<absl::Status> Session::PlaceFirst(const std::function<void()>& settled) {
+  RUNAHEAD_CO_ASSIGN_OR_RETURN(const bool continued, co_await Continue(settled));
+  if (continued) co_return absl::OkStatus();
+  if (const absl::Status late = CheckDeadline(); !late.ok()) {
+    router_.metrics.CountAdmissionRejection(AdmissionRejection::kDeadline);
+    co_return late;
+  }
+  const absl::Status status = co_await Place(settled);
+  CountRejection(router_.metrics, status);
+  co_return status;
+}
+
 Task<absl::Status> Session::Attempt(const std::function<void()>& settled) {
   decode_end_.reset();
   moved_tokens_.reset();
-  prefill_needed_ = true;
+  prefill_needed_ = !continues();
+  if (continues()) {
+    BeginContinuation();
+    co_return co_await Decode();
+  }
   RUNAHEAD_CO_RETURN_IF_ERROR(co_await Prefill());
   settled();
   if (answer_->reason()) co_return absl::OkStatus();
@@ -84,7 +94,7 @@ absl::Status Session::GiveUpAttempt(const absl::Status& status) {
 PrefillRun::Failure Session::FailureOf(const absl::Status& status) const {
   if (cancel_.cancelled() || absl::IsDeadlineExceeded(status)) return {};
   if (decode_end_ && !prefill_needed_) return DecodeFailure(*decode_end_, lease_->live());
-  PrefillRun::Failure failure = run_->failure();
+  PrefillRun::Failure failure = run_ == nullptr ? PrefillRun::Failure{} : run_->failure();
   if (failure.fault != JobFault::kNone) return failure;
   if (decode_end_) return DecodeFailure(*decode_end_, lease_->live());
   // Nobody had its part yet, or the lease is gone.
@@ -104,10 +114,7 @@ Task<absl::Status> Session::Prefill() {
   order.trace = report_.trace();
   if (deadline_ != absl::InfiniteFuture()) order.time_left = deadline_ - router_.clock.Now();
   RUNAHEAD_CO_RETURN_IF_ERROR(run_->Start(order));
-  failover_.WentOn();
-  plan_ = PlanOfRun();
-  if (!std::exchange(told_started_, true)) SendStarted();
-  report_.Lap(TtftStage::kPlan);
+  Began(PlanOfRun());
   RUNAHEAD_CO_ASSIGN_OR_RETURN(const v1::FirstToken first, co_await AwaitFirstToken());
   report_.LapPrefill(first);
   router_.queue.PrefillTook(static_cast<int64_t>(prompt_.size()), width(), absl::Seconds(first.prefill_s()));
@@ -117,6 +124,13 @@ Task<absl::Status> Session::Prefill() {
   *tokens.Add() = first.token();
   SendTokens(tokens);
   co_return absl::OkStatus();
+}
+
+void Session::Began(v1::Plan plan) {
+  failover_.WentOn();
+  plan_ = std::move(plan);
+  if (!std::exchange(told_started_, true)) SendStarted();
+  report_.Lap(TtftStage::kPlan);
 }
 
 Task<absl::StatusOr<v1::FirstToken>> Session::AwaitFirstToken() {

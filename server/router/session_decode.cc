@@ -37,9 +37,10 @@ Task<absl::Status> Session::DecodeOnLease() {
     prefill_needed_ = !began;
     more = began;
   } else {
-    more = co_await ReadTokens(stream, reply);  // of one that has moved
+    more = co_await ReadTokens(stream, reply);  // of one that has moved, or continues a beginning
   }
   while (more) {
+    if (continues() && report_.tokens() == 0) report_.Lap(TtftStage::kPrefill);  // which its worker did first
     const int had = answer_->tokens();
     SendTokens(reply.tokens());
     if (answer_->reason()) break;

@@ -28,14 +28,11 @@ std::string Rate(const v1::MoveEnd& end) {
 
 DecodeLease::Need Session::NeedOfMove() const {
   const auto prompt = static_cast<int32_t>(prompt_.size());
-  DecodeLease::Need need{request_.request_id(), prompt, prompt + max_tokens_};
+  DecodeLease::Need need = NeedOfAnswer();
   need.arriving_tokens = prompt + std::min(max_tokens_ - 1, answer_->tokens() + kMoveMargin);
   need.patience = router_.move_patience;
   need.avoid_silent = true;
-  if (router_.outputs->mode() == ReserveMode::kExpected) {
-    need.expected_tokens = std::max(prompt + expected_output_, *need.arriving_tokens);
-    need.parked_first = request_.priority() == v1::PRIORITY_LOW;
-  }
+  if (need.expected_tokens) need.expected_tokens = std::max(*need.expected_tokens, *need.arriving_tokens);
   return need;
 }
 

@@ -94,11 +94,11 @@ Task<absl::Status> Session::Place(const std::function<void()>& settled) {
   }
 }
 
-DecodeLease::Need Session::NeedOfDecode() const {
-  const Placement& placement = run_->placement();
-  const int32_t prompt_tokens = static_cast<int32_t>(prompt_.size());
-  DecodeLease::Need need{request_.request_id(), prompt_tokens, prompt_tokens + max_tokens_, MaxXTokens(placement),
-                         placement.first_token_in};
+DecodeLease::Need Session::NeedOfAnswer() const {
+  const auto prompt_tokens = static_cast<int32_t>(prompt_.size());
+  DecodeLease::Need need{request_.request_id(), prompt_tokens, prompt_tokens + max_tokens_};
+  need.salt = salt_;
+  need.not_kept = request_.no_cache() || !router_.known->on();
   if (router_.outputs->mode() == ReserveMode::kExpected) {
     need.expected_tokens = prompt_tokens + expected_output_;
     need.parked_first = request_.priority() == v1::PRIORITY_LOW;
@@ -106,10 +106,21 @@ DecodeLease::Need Session::NeedOfDecode() const {
   return need;
 }
 
-Task<absl::Status> Session::TakeLease() {
-  // An answer that has tokens already is longer than these, whatever others took.
+DecodeLease::Need Session::NeedOfDecode() const {
+  DecodeLease::Need need = NeedOfAnswer();
+  need.max_x_tokens = MaxXTokens(run_->placement());
+  need.lead = run_->placement().first_token_in;
+  return need;
+}
+
+// An answer that has tokens already is longer than these, whatever others took.
+void Session::ExpectOutput() {
   expected_output_ = std::max(router_.outputs->Expect(static_cast<int64_t>(prompt_.size()), max_tokens_),
                               std::min(max_tokens_, answer_->tokens() + 1));
+}
+
+Task<absl::Status> Session::TakeLease() {
+  ExpectOutput();
   if (max_tokens_ == 1) co_return absl::OkStatus();  // the tail's token is all: nothing to hand off
   const DecodeLease::Need need = NeedOfDecode();
   absl::StatusOr<std::unique_ptr<DecodeLease>> lease = co_await DecodeLease::Reserve(

@@ -139,6 +139,7 @@ void FakeWorker::EndEpoch() {
   capabilities_.set_epoch(capabilities_.epoch() + 1);
   leases_.clear();
   running_.clear();
+  kept_.clear();
   unfinished_.clear();
 }
 
@@ -302,9 +303,11 @@ grpc::Status FakeWorker::TakeLease(const v1::ReserveRequest& request, v1::Reserv
   if (counted > capabilities_.kv_capacity_tokens() - taken) {
     return {grpc::StatusCode::RESOURCE_EXHAUSTED, "the store is full"};
   }
+  if (const grpc::Status known = FillKnown(request, reply); !known.ok()) return known;
   reply.mutable_lease()->set_incarnation(capabilities_.incarnation());
   reply.mutable_lease()->set_epoch(capabilities_.epoch());
   reply.mutable_lease()->set_number(next_lease_);
+  reserved_[next_lease_] = request;
   leases_[next_lease_++] = counted;
   reply.set_counted_tokens(counted);
   if (behaviour_.takes_x) {
@@ -330,6 +333,7 @@ grpc::Status FakeWorker::Generate(grpc::ServerContext* context, const v1::Decode
     return std::count(request.stop_ids().begin(), request.stop_ids().end(), id) > 0;
   };
   bool counted = false;
+  std::vector<int32_t> output;  // that is sent
   grpc::Status status;
   const int64_t prompt = request.has_output_from() ? request.output_from() : request.prompt_ids_size();
   const int64_t known = request.has_output_from() ? request.prompt_ids_size() - request.output_from() : 1;
@@ -363,6 +367,7 @@ grpc::Status FakeWorker::Generate(grpc::ServerContext* context, const v1::Decode
     bool end = false;
     for (int i = 0; i < behaviour_.tokens_per_reply && index < request.max_tokens() && !end; ++i, ++index) {
       *reply.add_tokens() = Sampled(TokenAt(index));
+      output.push_back(TokenAt(index));
       end = stops(TokenAt(index));
     }
     running_[request.lease().number()] = request.max_tokens() - index;
@@ -376,10 +381,42 @@ grpc::Status FakeWorker::Generate(grpc::ServerContext* context, const v1::Decode
     *last.mutable_spans() = behaviour_.spans;
     writer->Write(last);
   }
+  Keep(request, prompt, output);
   leases_.erase(request.lease().number());
   running_.erase(request.lease().number());
   changed_.NotifyAll();
   return status;
+}
+
+grpc::Status FakeWorker::FillKnown(const v1::ReserveRequest& request, v1::ReserveReply& reply) const {
+  if (!request.has_least_known_tokens()) return grpc::Status::OK;
+  if (!capabilities_.keeps_beginnings()) return {grpc::StatusCode::FAILED_PRECONDITION, "it keeps no beginnings"};
+  const auto& ids = request.prompt_ids();
+  int64_t known = 0, output = 0;
+  for (const Kept& kept : kept_) {
+    if (kept.salt != request.salt() || !behaviour_.has_kept) continue;
+    const auto most = std::min<int64_t>(static_cast<int64_t>(kept.ids.size()), ids.size() - 1);
+    const int64_t common =
+        std::mismatch(kept.ids.begin(), kept.ids.begin() + most, ids.begin()).first - kept.ids.begin();
+    if (common <= known) continue;
+    known = common;
+    output = std::max<int64_t>(0, common - kept.prompt);
+  }
+  if (known < request.least_known_tokens()) return {grpc::StatusCode::NOT_FOUND, "it has less of that beginning"};
+  reply.set_known_tokens(static_cast<int32_t>(known));
+  reply.set_known_output_tokens(static_cast<int32_t>(output));
+  reply.set_handed_tokens(static_cast<int32_t>(known));
+  return grpc::Status::OK;
+}
+
+void FakeWorker::Keep(const v1::DecodeRequest& request, int64_t prompt, const std::vector<int32_t>& output) {
+  const v1::ReserveRequest& reserved = reserved_[request.lease().number()];
+  if (!capabilities_.keeps_beginnings() || reserved.not_kept()) return;
+  Kept kept{reserved.salt(), {request.prompt_ids().begin(), request.prompt_ids().end()}, prompt};
+  if (!request.has_output_from()) kept.ids.push_back(request.first_token());
+  kept.ids.insert(kept.ids.end(), output.begin(), output.end());
+  kept.ids.pop_back();  // nothing was computed of it
+  kept_.push_back(std::move(kept));
 }
 
 std::optional<v1::MoveEnd> FakeWorker::TakeMove(uint64_t lease, int64_t prompt, int64_t output) {

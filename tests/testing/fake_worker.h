@@ -48,6 +48,7 @@ struct FakeBehaviour {
   bool answers_moves = true;      // false: what becomes of a sequence that is to move is not said until it is true
   bool moves = true;              // such a sequence has moved; false: it goes on here
   bool ends_moved = true;         // false: the call of one that has moved stays open until it is cancelled
+  bool has_kept = true;           // of sequences that ended; false: it has lost all KV of them
   absl::Duration reserve_takes;   // on its way there and back
   absl::Duration generate_takes;  // before its tokens
 };
@@ -122,6 +123,12 @@ class FakeWorker final {
   // move, where it is to move and that may be said.
   std::optional<v1::MoveEnd> TakeMove(uint64_t lease, int64_t prompt, int64_t output) RUNAHEAD_REQUIRES(mu_);
   void Release(const v1::LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
+  // Of the prompt's first tokens, those that a sequence has that is kept; NOT_FOUND unless that is as much as is
+  // wanted.
+  grpc::Status FillKnown(const v1::ReserveRequest& request, v1::ReserveReply& reply) const RUNAHEAD_REQUIRES(mu_);
+  // The sequence of the lease ends, behind these tokens of output.
+  void Keep(const v1::DecodeRequest& request, int64_t prompt, const std::vector<int32_t>& output)
+      RUNAHEAD_REQUIRES(mu_);
   template <typename Condition>
   void Await(const Condition& condition) RUNAHEAD_EXCLUDES(mu_);
 
@@ -143,6 +150,13 @@ class FakeWorker final {
   std::set<uint64_t> cancels_ RUNAHEAD_GUARDED_BY(mu_);
   std::map<uint64_t, int64_t> leases_ RUNAHEAD_GUARDED_BY(mu_);   // number -> tokens that count
   std::map<uint64_t, int64_t> running_ RUNAHEAD_GUARDED_BY(mu_);  // lease -> tokens that its sequence has left
+  std::map<uint64_t, v1::ReserveRequest> reserved_ RUNAHEAD_GUARDED_BY(mu_);  // by lease, those of the past too
+  struct Kept {
+    std::string salt;
+    std::vector<int32_t> ids;
+    int64_t prompt = 0;  // of these, the prompt's
+  };
+  std::vector<Kept> kept_ RUNAHEAD_GUARDED_BY(mu_);
   uint64_t next_lease_ RUNAHEAD_GUARDED_BY(mu_) = 1;
   bool drained_ RUNAHEAD_GUARDED_BY(mu_) = false;
   int reservations_ RUNAHEAD_GUARDED_BY(mu_) = 0;

@@ -68,6 +68,7 @@ struct RouterSetup {
   std::string dtype = "auto";
   std::string trace = "off";
   ReserveMode reserve = ReserveMode::kExpected;
+  bool known_beginnings = true;
   KeyDoor* keys = nullptr;                                // who may call; null: anybody
   std::function<void(v1::Capabilities&)> able = nullptr;  // changes what the workers say of themselves
   std::function<void(FakeWorker&)> before = nullptr;      // called with each, before the router knows it

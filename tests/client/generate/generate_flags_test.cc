@@ -163,6 +163,11 @@ TEST(GenerateFlags, ToolsAndVariablesGoWithAChat) {
   EXPECT_THAT(refused("--template-variable", "x=y"), HasSubstr("what 'x' is set to is no JSON"));
 }
 
+TEST(GenerateFlags, SaysWhereNothingIsToBeKept) {
+  EXPECT_FALSE(Request({"--prompt", "p"})->no_cache());
+  EXPECT_TRUE(Request({"--prompt", "p", "--no-cache"})->no_cache());
+}
+
 TEST(GenerateFlags, SendsExperimentsOnlyWhenTyped) {
   const auto request = Request({"--prompt", "p", "--width", "2", "--parts", "700,324", "--schedule", "kvr-even"});
   ASSERT_TRUE(request.ok()) << request.status();

@@ -72,7 +72,7 @@ TEST(GenerateResult, JsonHasTheContractsKeysAndNoOthers) {
                  [{"id": 6, "logprob": -0.5, "text": "\ufffd", "bytes": [108, 195]}],
                  [{"id": 7, "logprob": -0.5, "text": "\ufffd"}]],
     "finish_reason": "length", "seed": 18446744073709551615,
-    "usage": {"prompt_tokens": 1024, "completion_tokens": 3},
+    "usage": {"prompt_tokens": 1024, "completion_tokens": 3, "cached_prompt_tokens": 0},
     "timing": {"ttft_s": 0.25, "tpot_s": 0.02, "stages": {"queue": 0.05, "prefill": 0.2}},
     "plan": {"schedule": "kvr", "workers": ["prefill-0", "prefill-1"], "parts": [700, 324]},
     "failovers": 1})");
@@ -89,6 +89,23 @@ TEST(GenerateResult, JsonKeepsKeysWhereThereIsNothing) {
   EXPECT_EQ(json["logprobs"], nlohmann::json::array());
   EXPECT_EQ(json["timing"]["stages"], nlohmann::json::object());
   EXPECT_EQ(json["plan"]["parts"], nlohmann::json::array());
+}
+
+TEST(GenerateResult, OfAKnownBeginningSaysHowMuchWasThere) {
+  GenerateResult answer = Whole();
+  v1::Plan& plan = *answer.started.mutable_plan();
+  plan.Clear();
+  plan.set_schedule("continuation");
+  plan.set_decode_worker("decode-0");
+  plan.set_known_tokens(1000);
+  plan.set_known_output_tokens(40);
+  answer.finished.mutable_usage()->set_cached_prompt_tokens(1000);
+  const auto json = nlohmann::json::parse(ResultJson(answer));
+  EXPECT_EQ(json["usage"]["cached_prompt_tokens"], 1000);
+  EXPECT_EQ(json["plan"]["schedule"], "continuation");
+  EXPECT_EQ(json["plan"]["known_tokens"], 1000);
+  EXPECT_EQ(json["plan"]["known_output_tokens"], 40);
+  EXPECT_THAT(SummaryLine(answer), HasSubstr("tokens/s; continuation behind 1000 tokens, decoded by decode-0"));
 }
 
 TEST(GenerateResult, SummaryNamesTimeSpeedAndPlan) {

@@ -139,10 +139,12 @@ TEST(UpOptions, TellTheRouterItsWorkersInOrder) {
   options.table = "t.yaml";
   options.experiments = true;
   options.reserve = "full";
+  options.known_beginnings = "off";
   options.trace = "asked";
   EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Contains("--trace=asked"));
   EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Contains("--table=t.yaml"));
   EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Contains("--reserve=full"));
+  EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Contains("--known-beginnings=off"));
   EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Not(Contains(HasSubstr("api-keys"))));
   options.api_keys = "keys.yaml";
   EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Contains("--api-keys=keys.yaml"));

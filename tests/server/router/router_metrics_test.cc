@@ -55,6 +55,9 @@ TEST(RouterMetrics, DeclaresTheContractBeforeAnythingHappens) {
                                              "runahead_queue_depth gauge",
                                              "runahead_workers gauge",
                                              "runahead_workers_suspected gauge",
+                                             "runahead_continuations_total counter",
+                                             "runahead_known_prompt_tokens_total counter",
+                                             "runahead_known_index_tokens gauge",
                                              "runahead_retry_budget gauge"}));
   EXPECT_EQ(CountSeries(registry, "runahead_time_to_first_token_seconds_count"), 3 * 2);
   EXPECT_EQ(CountSeries(registry, "runahead_ttft_stage_seconds_count"), 7 * 2);
@@ -63,6 +66,7 @@ TEST(RouterMetrics, DeclaresTheContractBeforeAnythingHappens) {
   EXPECT_EQ(CountSeries(registry, "runahead_partition_lookups_total"), 6);
   EXPECT_EQ(CountSeries(registry, "runahead_table_reloads_total"), 2);
   EXPECT_EQ(CountSeries(registry, "runahead_workers"), 12);
+  EXPECT_EQ(CountSeries(registry, "runahead_continuations_total"), 3);
   EXPECT_EQ(Value(registry, "runahead_requests_total{code=\"RESOURCE_EXHAUSTED\",model=\"SmolLM2\"}"), 0);
   EXPECT_EQ(Value(registry, "runahead_queue_depth{priority=\"normal\"}"), 0);
 }
@@ -77,6 +81,17 @@ TEST(RouterMetrics, WorkersBeyondThe64thShareASeriesOfSlots) {
   metrics.SetSlots("decode-65", {});
   EXPECT_EQ(Value(registry, "runahead_decode_slots{state=\"running\",worker=\"other\"}"), 64);
   EXPECT_EQ(CountSeries(registry, "runahead_decode_slots"), 65 * 4);
+}
+
+TEST(RouterMetrics, AContinuationHasNoChain) {
+  MetricRegistry registry("none");
+  RouterMetrics metrics(registry, "m");
+  const std::string ttft = "runahead_time_to_first_token_seconds_count";
+  metrics.ChainPlanned(300, 0);
+  EXPECT_EQ(Value(registry, ttft + "{chain_width=\"0\",model=\"m\",prompt_class=\"le1k\"}"), 0);
+  metrics.ObserveTimeToFirstToken(300, 0, absl::Seconds(1));
+  EXPECT_EQ(Value(registry, ttft + "{chain_width=\"0\",model=\"m\",prompt_class=\"le1k\"}"), 1);
+  EXPECT_EQ(Value(registry, ttft + "{chain_width=\"1\",model=\"m\",prompt_class=\"le1k\"}"), 0);
 }
 
 // What a chain's requests count is there before they have anything to count: rate() needs a zero to begin with.

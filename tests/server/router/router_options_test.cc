@@ -36,6 +36,9 @@ TEST(RouterOptions, ReserveIsExpectedUnlessItIsFull) {
   EXPECT_EQ(options.reserve, "expected");
   EXPECT_TRUE(ReadConfigText("reserve: full", "router.yaml", schema).ok());
   EXPECT_EQ(options.reserve, "full");
+  EXPECT_EQ(options.known_beginnings, "on");
+  EXPECT_TRUE(ReadConfigText("known_beginnings: \"off\"", "router.yaml", schema).ok());
+  EXPECT_EQ(options.known_beginnings, "off");
   EXPECT_THAT(std::string(ReadConfigText("reserve: half", "router.yaml", schema).message()),
               HasSubstr("one of expected, full"));
 }

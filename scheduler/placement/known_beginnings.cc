@@ -1,0 +1,62 @@
+#include "scheduler/placement/known_beginnings.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/algorithm/container.h"
+
+namespace runahead {
+
+int64_t KnownBeginnings::BytesOf(const Tree& tree) {
+  return tree.nodes() * kNodeBytes + tree.tokens() * static_cast<int64_t>(sizeof(int32_t));
+}
+
+void KnownBeginnings::Learn(const Life& worker, int64_t capacity_tokens, absl::string_view salt,
+                            absl::Span<const int32_t> ids) {
+  if (static_cast<int64_t>(ids.size()) < kLeastKnownTokens) return;
+  std::unique_ptr<Tree>& tree = trees_[worker];
+  if (tree == nullptr) tree = std::make_unique<Tree>(kChunkTokens);
+  tree->Add(salt, ids, [](int64_t, Chunk& chunk, bool) { chunk.gone = false; });
+  while (tree->tokens() > capacity_tokens && tree->RemoveOldest()) {
+  }
+  int64_t bytes = 0;
+  for (const auto& [life, one] : trees_) bytes += BytesOf(*one);
+  while (bytes > most_bytes_) {
+    const auto largest = absl::c_max_element(
+        trees_, [](const auto& a, const auto& b) { return BytesOf(*a.second) < BytesOf(*b.second); });
+    const int64_t before = BytesOf(*largest->second);
+    if (!largest->second->RemoveOldest()) return;
+    bytes -= before - BytesOf(*largest->second);
+  }
+}
+
+int64_t KnownBeginnings::Known(const Life& worker, absl::string_view salt, absl::Span<const int32_t> ids) const {
+  const auto tree = trees_.find(worker);
+  if (tree == trees_.end()) return 0;
+  const Tree::Known found = tree->second->Find(salt, ids);
+  const auto gone = absl::c_find_if(found.nodes, [](const Tree::Node* node) { return node->value.gone; });
+  const int64_t before = (gone - found.nodes.begin()) * kChunkTokens;
+  const int64_t known = std::min(found.tokens, before);
+  return known < kLeastKnownTokens ? 0 : known;
+}
+
+void KnownBeginnings::Gone(const Life& worker, absl::string_view salt, absl::Span<const int32_t> ids, int64_t least) {
+  const auto tree = trees_.find(worker);
+  if (tree == trees_.end() || least < 1) return;
+  const Tree::Known found = tree->second->Find(salt, ids);
+  const auto last = static_cast<size_t>((least - 1) / kChunkTokens);
+  if (last < found.nodes.size()) found.nodes[last]->value.gone = true;
+}
+
+void KnownBeginnings::Retain(absl::Span<const Life> workers) {
+  const std::set<Life> there(workers.begin(), workers.end());
+  std::erase_if(trees_, [&](const auto& entry) { return !there.contains(entry.first); });
+}
+
+int64_t KnownBeginnings::tokens() const {
+  int64_t tokens = 0;
+  for (const auto& [life, tree] : trees_) tokens += tree->tokens();
+  return tokens;
+}
+
+}  // namespace runahead

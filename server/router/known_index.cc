@@ -1,0 +1,59 @@
+#include "server/router/known_index.h"
+
+#include <numeric>
+
+namespace runahead {
+namespace {
+
+KnownBeginnings::Life LifeOf(const LiveWorker& worker) {
+  return {worker.capabilities.incarnation(), worker.capabilities.epoch()};
+}
+
+// It takes nothing new any more.
+bool Leaves(const LiveWorker& worker) {
+  return worker.lost->cancelled() || *worker.drains;
+}
+
+}  // namespace
+
+void KnownIndex::Learn(const LiveWorker& worker, absl::string_view salt, absl::Span<const int32_t> ids) {
+  if (!on_ || !worker.capabilities.keeps_beginnings() || Leaves(worker)) return;
+  {
+    MutexLock lock(mu_);
+    known_.Learn(LifeOf(worker), worker.capabilities.kv_capacity_tokens(), salt, ids);
+  }
+  ForgetOthers();
+}
+
+std::vector<KnownIndex::Found> KnownIndex::Find(absl::Span<const std::shared_ptr<const LiveWorker>> workers,
+                                                absl::string_view salt, absl::Span<const int32_t> ids) {
+  std::vector<Found> found;
+  if (!on_) return found;
+  ForgetOthers();
+  MutexLock lock(mu_);
+  for (const std::shared_ptr<const LiveWorker>& worker : workers) {
+    const int64_t tokens = known_.Known(LifeOf(*worker), salt, ids);
+    if (tokens > 0) found.push_back({worker, tokens});
+  }
+  return found;
+}
+
+void KnownIndex::Gone(const LiveWorker& worker, absl::string_view salt, absl::Span<const int32_t> ids, int64_t least) {
+  MutexLock lock(mu_);
+  known_.Gone(LifeOf(worker), salt, ids, least);
+}
+
+// Found by looking at who is there: news of a loss need not wait for this lock.
+void KnownIndex::ForgetOthers() {
+  std::vector<size_t> seats(fleet_.workers().size());
+  std::iota(seats.begin(), seats.end(), size_t{0});
+  std::vector<KnownBeginnings::Life> lives;
+  for (const std::shared_ptr<const LiveWorker>& worker : fleet_.Live(seats)) {
+    if (worker->capabilities.keeps_beginnings() && !Leaves(*worker)) lives.push_back(LifeOf(*worker));
+  }
+  MutexLock lock(mu_);
+  known_.Retain(lives);
+  metrics_.SetKnownIndex(known_.tokens());
+}
+
+}  // namespace runahead

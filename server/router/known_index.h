@@ -1,0 +1,51 @@
+// Who of the decode workers may have KV of the beginning of a prompt.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "kernels/base/mutex.h"
+#include "scheduler/placement/known_beginnings.h"
+#include "server/router/fleet.h"
+#include "server/router/router_metrics.h"
+
+namespace runahead {
+
+// Thread-safe. Its lock is held for as long as it takes to compare a prompt with what each worker may have of it.
+class KnownIndex {
+ public:
+  // Not `on`: it never knows anything. `fleet` and `metrics` must outlive it.
+  KnownIndex(bool on, const Fleet& fleet, RouterMetrics& metrics) : on_(on), fleet_(fleet), metrics_(metrics) {}
+
+  bool on() const { return on_; }
+
+  // A sequence of these ids has ended on the worker, which keeps it unless it does not say that it does.
+  void Learn(const LiveWorker& worker, absl::string_view salt, absl::Span<const int32_t> ids) RUNAHEAD_EXCLUDES(mu_);
+
+  struct Found {
+    std::shared_ptr<const LiveWorker> worker;
+    int64_t tokens = 0;  // kLeastKnownTokens or more of the prompt's first
+  };
+  // Those of `workers`, in their order, that may have KV of the beginning of a prompt of these ids.
+  std::vector<Found> Find(absl::Span<const std::shared_ptr<const LiveWorker>> workers, absl::string_view salt,
+                          absl::Span<const int32_t> ids) RUNAHEAD_EXCLUDES(mu_);
+
+  // The worker said that it has less than `least` of them.
+  void Gone(const LiveWorker& worker, absl::string_view salt, absl::Span<const int32_t> ids, int64_t least)
+      RUNAHEAD_EXCLUDES(mu_);
+
+ private:
+  // What workers had that are gone, or drain, is forgotten.
+  void ForgetOthers() RUNAHEAD_EXCLUDES(mu_);
+
+  const bool on_;
+  const Fleet& fleet_;
+  RouterMetrics& metrics_;
+  Mutex mu_;
+  KnownBeginnings known_ RUNAHEAD_GUARDED_BY(mu_);
+};
+
+}  // namespace runahead

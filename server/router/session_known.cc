@@ -1,0 +1,79 @@
+// A session whose decode worker may have KV of its prompt's beginning: it computes the rest itself, draws the first
+// token and all others. No chain, no Start, no hand-off. What the router believes may be stale; the worker's reply to
+// Reserve is the truth. Tried once: where it does not come to that, or fails, the request goes the ordinary way.
+#include <utility>
+
+#include "server/router/session.h"
+#include "server/task/co_status.h"
+
+namespace runahead {
+namespace {
+
+constexpr char kContinuation[] = "continuation";
+
+}  // namespace
+
+Task<std::optional<Session::Continuation>> Session::ChooseContinuation() const {
+  std::optional<Continuation> best;
+  // An experiment asks for a chain.
+  if (!router_.known->on() || request_.no_cache() || request_.has_experiment()) co_return best;
+  const auto workers = router_.queue.RankDecode(*ticket_, NeedOfAnswer().of_worker());
+  if (!workers.ok()) co_return best;  // whatever is the matter, it is so by the ordinary way, too
+  const std::shared_ptr<const PartitionTable> table = router_.table.Get();
+  for (const KnownIndex::Found& found : router_.known->Find(*workers, salt_, prompt_)) {
+    if (best && best->known_tokens >= found.tokens) continue;
+    const int64_t least =
+        router_.queue.LeastKnown(*ticket_, chain_, *table, max_tokens_ > 1, *found.worker, found.tokens);
+    if (least > 0) best = {found.worker, found.tokens, least};
+  }
+  co_return best;
+}
+
+Task<absl::StatusOr<bool>> Session::Continue(const std::function<void()>& settled) {
+  ExpectOutput();
+  const std::optional<Continuation> chosen = co_await On(*router_.work, ChooseContinuation());
+  report_.Lap(TtftStage::kQueue);
+  if (!chosen) co_return false;
+  DecodeLease::Need need = NeedOfAnswer();
+  need.known = {chosen->worker, static_cast<int32_t>(chosen->least_tokens), prompt_};
+  need.avoid_silent = true;
+  absl::StatusOr<std::unique_ptr<DecodeLease>> lease = co_await DecodeLease::Reserve(
+      need, *ticket_, {}, router_.queue, router_.fleet, router_.sequencer, router_.clock, cancel_);
+  report_.Lap(TtftStage::kReserve);
+  RUNAHEAD_CO_RETURN_IF_ERROR(cancel_.status());
+  CountContinuation(lease.status(), *chosen);
+  if (!lease.ok()) co_return false;
+  lease_ = *std::move(lease);
+  router_.queue.Settled(*ticket_);
+  settled();
+  co_return true;
+}
+
+void Session::CountContinuation(const absl::Status& reserved, const Continuation& chosen) const {
+  if (reserved.ok()) return router_.metrics.CountContinuation(ContinuationResult::kTaken);
+  if (!absl::IsNotFound(reserved)) return router_.metrics.CountContinuation(ContinuationResult::kRefused);
+  router_.metrics.CountContinuation(ContinuationResult::kGone);
+  router_.known->Gone(*chosen.worker, salt_, prompt_, chosen.least_tokens);
+}
+
+void Session::BeginContinuation() {
+  router_.metrics.ChainPlanned(static_cast<int64_t>(prompt_.size()), width());
+  router_.metrics.CountKnownPromptTokens(lease_->known_tokens());
+  v1::Plan plan;
+  plan.set_schedule(kContinuation);
+  plan.set_decode_worker(lease_->worker().capabilities.name());
+  plan.set_known_tokens(lease_->known_tokens());
+  plan.set_known_output_tokens(lease_->known_output_tokens());
+  Began(std::move(plan));
+}
+
+// Of its last token no KV was computed. Where it was ended in the middle, the worker may have less than that.
+void Session::LearnBeginning() const {
+  if (request_.no_cache() || lease_ == nullptr || prefill_needed_ || report_.tokens() == 0) return;
+  if (!router_.known->on() || !lease_->worker().capabilities.keeps_beginnings()) return;
+  std::vector<int32_t> ids = prompt_;
+  ids.insert(ids.end(), answer_->ids().begin(), answer_->ids().end() - 1);
+  router_.known->Learn(lease_->worker(), salt_, ids);
+}
+
+}  // namespace runahead

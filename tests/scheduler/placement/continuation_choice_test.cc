@@ -1,0 +1,74 @@
+#include "scheduler/placement/continuation_choice.h"
+
+#include "gtest/gtest.h"
+
+namespace runahead {
+namespace {
+
+double Unknown(int64_t) {
+  return 0;
+}
+
+// A millisecond a token.
+double Linear(int64_t tokens) {
+  return 1e-3 * static_cast<double>(tokens);
+}
+
+// Attention grows with the square.
+double Curved(int64_t tokens) {
+  const auto n = static_cast<double>(tokens);
+  return 1e-3 * n + 1e-6 * n * n;
+}
+
+// As a table whose shortest prompt has 1,024 tokens.
+double Flat(int64_t tokens) {
+  return tokens <= 1024 ? 1 : Linear(tokens);
+}
+
+TEST(ContinuationChoice, WithoutTimesHalfOfThePromptMustBeThere) {
+  EXPECT_EQ(LeastKnownToContinue({.prompt_tokens = 1000, .known_tokens = 500}, Unknown), 500);
+  EXPECT_EQ(LeastKnownToContinue({.prompt_tokens = 1000, .known_tokens = 999}, Unknown), 500);
+  EXPECT_EQ(LeastKnownToContinue({.prompt_tokens = 1000, .known_tokens = 499}, Unknown), 0);
+  EXPECT_EQ(LeastKnownToContinue({.prompt_tokens = 1001, .known_tokens = 800}, Unknown), 501);
+  EXPECT_EQ(LeastKnownToContinue({.prompt_tokens = 1000, .known_tokens = 900}, Linear), 500) << "no time of a chain";
+}
+
+TEST(ContinuationChoice, TheRestMustComeSoonerThanAChain) {
+  // 1,000 tokens take 1 s on one worker, and 0.3 s on a chain: 300 may be left, but not with as much time.
+  EXPECT_EQ(LeastKnownToContinue({.prompt_tokens = 1000, .known_tokens = 900, .chain_s = 0.3}, Linear), 701);
+  EXPECT_EQ(LeastKnownToContinue({.prompt_tokens = 1000, .known_tokens = 701, .chain_s = 0.3}, Linear), 701);
+  EXPECT_EQ(LeastKnownToContinue({.prompt_tokens = 1000, .known_tokens = 600, .chain_s = 0.3}, Linear), 0);
+  EXPECT_EQ(LeastKnownToContinue({.prompt_tokens = 1000, .known_tokens = 900, .chain_s = 100}, Linear), 32)
+      << "a queue";
+}
+
+TEST(ContinuationChoice, BesideOtherSequencesTheRestTakesTwiceAsLong) {
+  ContinuationView view{.prompt_tokens = 1000, .known_tokens = 900, .chain_s = 0.3, .busy = true};
+  EXPECT_EQ(LeastKnownToContinue(view, Linear), 851);
+  view.known_tokens = 850;
+  EXPECT_EQ(LeastKnownToContinue(view, Linear), 0);
+}
+
+TEST(ContinuationChoice, TheRestOfALongPromptTakesMoreThanItsShare) {
+  // The last 1,000 of 10,000 tokens attend to all others: 20 s of 110.
+  EXPECT_NEAR(SecondsOfRest(10000, 9000, Curved), 20, 1e-9);
+  EXPECT_EQ(LeastKnownToContinue({.prompt_tokens = 10000, .known_tokens = 9000, .chain_s = 19}, Curved), 0);
+  EXPECT_GT(LeastKnownToContinue({.prompt_tokens = 10000, .known_tokens = 9000, .chain_s = 21}, Curved), 8900);
+}
+
+TEST(ContinuationChoice, WhereShortPromptsTakeTheSameTheRestTakesItsShare) {
+  EXPECT_EQ(SecondsOfRest(1000, 900, Flat), 0.1);
+  EXPECT_EQ(LeastKnownToContinue({.prompt_tokens = 1000, .known_tokens = 900, .chain_s = 0.09}, Flat), 0);
+  EXPECT_GT(LeastKnownToContinue({.prompt_tokens = 1000, .known_tokens = 900, .chain_s = 0.2}, Flat), 0);
+}
+
+TEST(ContinuationChoice, TheLastTokenIsAlwaysComputedAndShortBeginningsAreWorthNothing) {
+  EXPECT_EQ(LeastKnownToContinue({.prompt_tokens = 100, .known_tokens = 100, .chain_s = 0.0011}, Linear), 99);
+  EXPECT_EQ(LeastKnownToContinue({.prompt_tokens = 100, .known_tokens = 100, .chain_s = 0.0009}, Linear), 0);
+  EXPECT_EQ(LeastKnownToContinue({.prompt_tokens = 40, .known_tokens = 31}, Unknown), 0);
+  EXPECT_EQ(LeastKnownToContinue({.prompt_tokens = 40, .known_tokens = 36}, Unknown), 32);
+  EXPECT_EQ(LeastKnownToContinue({.prompt_tokens = 32, .known_tokens = 32}, Unknown), 0);
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,114 @@
+#include "scheduler/placement/known_beginnings.h"
+
+#include <numeric>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace runahead {
+namespace {
+
+constexpr int64_t kRoom = 1 << 20;
+constexpr KnownBeginnings::Life kOne{1, 1}, kTwo{2, 1};
+
+// So many ids that no sequence of another `first` begins with.
+std::vector<int32_t> Ids(int tokens, int first = 0) {
+  std::vector<int32_t> ids(tokens);
+  std::iota(ids.begin(), ids.end(), first);
+  return ids;
+}
+
+std::vector<int32_t> Join(std::vector<int32_t> a, const std::vector<int32_t>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+TEST(KnownBeginnings, ArePerWorkerAndToTheToken) {
+  KnownBeginnings known;
+  known.Learn(kOne, kRoom, "", Ids(700));
+  EXPECT_EQ(known.Known(kOne, "", Ids(900)), 700);
+  EXPECT_EQ(known.Known(kOne, "", Join(Ids(601), Ids(50, 5000))), 601);
+  EXPECT_EQ(known.Known(kOne, "", Ids(300)), 300);
+  EXPECT_EQ(known.Known(kTwo, "", Ids(900)), 0);
+  EXPECT_EQ(known.Known(kOne, "", Ids(900, 1)), 0);
+  EXPECT_EQ(known.tokens(), 700);
+}
+
+TEST(KnownBeginnings, OfAnotherSaltAreUnknown) {
+  KnownBeginnings known;
+  known.Learn(kOne, kRoom, "alice", Ids(700));
+  EXPECT_EQ(known.Known(kOne, "alice", Ids(700)), 700);
+  EXPECT_EQ(known.Known(kOne, "bob", Ids(700)), 0);
+  EXPECT_EQ(known.Known(kOne, "", Ids(700)), 0);
+}
+
+TEST(KnownBeginnings, ShortOnesAreNone) {
+  KnownBeginnings known;
+  known.Learn(kOne, kRoom, "", Ids(31));
+  EXPECT_EQ(known.tokens(), 0);
+  known.Learn(kOne, kRoom, "", Ids(32));
+  EXPECT_EQ(known.Known(kOne, "", Ids(100)), 32);
+  EXPECT_EQ(known.Known(kOne, "", Join(Ids(31), Ids(5, 900))), 0);
+}
+
+TEST(KnownBeginnings, AnotherLifeOfAWorkerKnowsNothing) {
+  KnownBeginnings known;
+  known.Learn(kOne, kRoom, "", Ids(100));
+  EXPECT_EQ(known.Known({1, 2}, "", Ids(100)), 0) << "epoch";
+  EXPECT_EQ(known.Known({3, 1}, "", Ids(100)), 0) << "incarnation";
+}
+
+TEST(KnownBeginnings, OfWorkersThatAreNotThereAreForgotten) {
+  KnownBeginnings known;
+  known.Learn(kOne, kRoom, "", Ids(100));
+  known.Learn(kTwo, kRoom, "", Ids(200));
+  known.Retain({kTwo});
+  EXPECT_EQ(known.Known(kOne, "", Ids(100)), 0);
+  EXPECT_EQ(known.Known(kTwo, "", Ids(200)), 200);
+  EXPECT_EQ(known.tokens(), 200);
+}
+
+TEST(KnownBeginnings, WhatIsGoneIsLessThanWasAskedForUntilItIsThereAgain) {
+  for (const int64_t least : {32, 256, 257, 600, 700}) {
+    KnownBeginnings known;
+    known.Learn(kOne, kRoom, "", Ids(700));
+    known.Learn(kOne, kRoom, "", Ids(700, 5000));
+    known.Gone(kOne, "", Ids(900), least);
+    const int64_t left = known.Known(kOne, "", Ids(900));
+    EXPECT_LT(left, least);
+    EXPECT_GE(left, least - 256);
+    EXPECT_EQ(known.Known(kOne, "", Ids(700, 5000)), 700) << "that is another one";
+    known.Learn(kOne, kRoom, "", Ids(700));
+    EXPECT_EQ(known.Known(kOne, "", Ids(900)), 700);
+  }
+}
+
+TEST(KnownBeginnings, GoneOfWhatNobodyHasChangesNothing) {
+  KnownBeginnings known;
+  known.Gone(kOne, "", Ids(100), 50);
+  known.Learn(kOne, kRoom, "", Ids(100));
+  known.Gone(kOne, "", Ids(100, 900), 50);
+  known.Gone(kOne, "", Ids(600), 500);
+  EXPECT_EQ(known.Known(kOne, "", Ids(100)), 100);
+}
+
+TEST(KnownBeginnings, NoWorkerIsSaidToHaveMoreThanItCanHold) {
+  KnownBeginnings known;
+  for (int i = 0; i < 8; ++i) known.Learn(kOne, 1000, "", Ids(256, 1000 * i));
+  EXPECT_LE(known.tokens(), 1000);
+  EXPECT_EQ(known.Known(kOne, "", Ids(256)), 0) << "the oldest";
+  EXPECT_EQ(known.Known(kOne, "", Ids(256, 7000)), 256) << "the newest";
+}
+
+TEST(KnownBeginnings, AllTogetherStayWithinTheirBytes) {
+  KnownBeginnings known(20 * (512 + 256 * 4));
+  for (int i = 0; i < 30; ++i) known.Learn(kOne, kRoom, "", Ids(256, 1000 * i));
+  known.Learn(kTwo, kRoom, "", Ids(256));
+  EXPECT_EQ(known.tokens(), 20 * 256);
+  EXPECT_EQ(known.Known(kTwo, "", Ids(256)), 256) << "who has most gives way";
+  EXPECT_EQ(known.Known(kOne, "", Ids(256, 29000)), 256);
+  EXPECT_EQ(known.Known(kOne, "", Ids(256)), 0);
+}
+
+}  // namespace
+}  // namespace runahead
