@@ -214,6 +214,7 @@ v1::GenerateRequest RequestOf(const std::vector<int32_t>& ids, int max_tokens) {
   request.mutable_token_ids()->mutable_ids()->Assign(ids.begin(), ids.end());
   request.mutable_stop()->set_max_tokens(max_tokens);
   request.mutable_stop()->set_ignore_eos(true);
+  request.set_no_cache(true);
   return request;
 }
 

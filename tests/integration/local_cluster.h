@@ -78,6 +78,7 @@ Answer GenerateOver(v1::Inference::Stub& stub, const v1::GenerateRequest& reques
 // Asks again, a little later each time, until it is true; false when `patience` ran out.
 bool Eventually(const std::function<bool()>& is_true, absl::Duration patience = LocalCluster::kPatience);
 
+// Takes the way of a first turn, whatever was asked before: a chain, a hand-off, a decode worker.
 v1::GenerateRequest RequestOf(const std::vector<int32_t>& ids, int max_tokens);
 
 // `count` seeded ids of a synthetic vocabulary, none of them special.
