@@ -31,8 +31,13 @@ DASHBOARD = dashboard("runahead-ttft", "Runahead: TTFT", "Time to first token: p
               Query(quantile(0.9, TTFT, MODEL, by="prompt_class"), "{{prompt_class}}")),
         lines("TTFT p90 by chain width", "s",
               "By how many workers shared the prompt. Wide chains get the long prompts, so wider is not shorter "
-              "here: compare within a prompt class.",
+              "here: compare within a prompt class. 0: a decode worker knew the prompt's beginning and computed the "
+              "rest.",
               Query(quantile(0.9, TTFT, MODEL, by="chain_width"), "{{chain_width}} workers")),
+        lines("Prompt tokens, and known ones", "short",
+              "A second. Known: a decode worker had KV of them from an earlier request, so nobody computed them.",
+              Query(rate("runahead_prompt_tokens_total", by="job"), "{{job}}: of prompts"),
+              Query(rate("runahead_known_prompt_tokens_total", by="job"), "{{job}}: known")),
         lines("Requests by prompt class", "reqps",
               "First tokens a second: how much each line of the other panels stands for.",
               Query(rate(f"{TTFT}_count", MODEL, by="prompt_class"), "{{prompt_class}}")),
