@@ -17,82 +17,82 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 constexpr int64_t kChunk = 4;
-using Ids = std::vector<int32_t>;
-using Tree = PrefixTree<int>;
+using TreeIds = std::vector<int32_t>;
+using ModelTree = PrefixTree<int>;
 
-Ids First(const Ids& ids, size_t count) {
+TreeIds First(const TreeIds& ids, size_t count) {
   return {ids.begin(), ids.begin() + static_cast<int64_t>(std::min(count, ids.size()))};
 }
 
 // Values are numbers in the order in which chunks were fresh, from `next` on.
-std::vector<int> Add(Tree& tree, const std::string& salt, const Ids& ids, int& next) {
+std::vector<int> Add(ModelTree& tree, const std::string& salt, const TreeIds& ids, int& next) {
   return tree.Add(salt, ids, [&next](int64_t, int& value, bool fresh) {
     if (fresh) value = next++;
   });
 }
 
-std::vector<int> Values(const Tree::Known& known) {
+std::vector<int> Values(const ModelTree::Known& known) {
   std::vector<int> values;
-  for (const Tree::Node* node : known.nodes) values.push_back(node->value);
+  for (const ModelTree::Node* node : known.nodes) values.push_back(node->value);
   return values;
 }
 
 TEST(PrefixTree, KnowsNothingAtFirst) {
-  Tree tree(kChunk);
-  EXPECT_EQ(tree.Find("", Ids{1, 2}).tokens, 0);
+  ModelTree tree(kChunk);
+  EXPECT_EQ(tree.Find("", TreeIds{1, 2}).tokens, 0);
   EXPECT_EQ(tree.Find("", {}).tokens, 0);
   EXPECT_FALSE(tree.RemoveOldest().has_value());
 }
 
 TEST(PrefixTree, FindsWhatBeginsAlikeToTheToken) {
-  Tree tree(kChunk);
+  ModelTree tree(kChunk);
   int next = 1;
   EXPECT_THAT(Add(tree, "", {1, 2, 3, 4, 5, 6}, next), IsEmpty());
   EXPECT_EQ(tree.nodes(), 2);
   EXPECT_EQ(tree.tokens(), 6);
-  EXPECT_EQ(tree.Find("", Ids{1, 2, 9}).tokens, 2);
-  EXPECT_EQ(tree.Find("", Ids{1, 2, 3, 4, 5, 9}).tokens, 5);
-  EXPECT_EQ(tree.Find("", Ids{1, 2, 3, 4, 5, 6, 7}).tokens, 6);
-  EXPECT_THAT(Values(tree.Find("", Ids{1, 2, 3, 4, 5})), ElementsAre(1, 2));
-  EXPECT_THAT(Values(tree.Find("", Ids{1, 2, 3, 4})), ElementsAre(1));
-  EXPECT_THAT(Values(tree.Find("", Ids{1, 2, 3, 4, 9})), ElementsAre(1)) << "no node without a token";
+  EXPECT_EQ(tree.Find("", TreeIds{1, 2, 9}).tokens, 2);
+  EXPECT_EQ(tree.Find("", TreeIds{1, 2, 3, 4, 5, 9}).tokens, 5);
+  EXPECT_EQ(tree.Find("", TreeIds{1, 2, 3, 4, 5, 6, 7}).tokens, 6);
+  EXPECT_THAT(Values(tree.Find("", TreeIds{1, 2, 3, 4, 5})), ElementsAre(1, 2));
+  EXPECT_THAT(Values(tree.Find("", TreeIds{1, 2, 3, 4})), ElementsAre(1));
+  EXPECT_THAT(Values(tree.Find("", TreeIds{1, 2, 3, 4, 9})), ElementsAre(1)) << "no node without a token";
 }
 
 TEST(PrefixTree, SaltsKnowNothingOfEachOther) {
-  Tree tree(kChunk);
+  ModelTree tree(kChunk);
   int next = 1;
   Add(tree, "a", {1, 2, 3}, next);
-  EXPECT_EQ(tree.Find("", Ids{1, 2, 3}).tokens, 0);
-  EXPECT_EQ(tree.Find("b", Ids{1, 2, 3}).tokens, 0);
-  EXPECT_EQ(tree.Find("a", Ids{1, 2, 3}).tokens, 3);
+  EXPECT_EQ(tree.Find("", TreeIds{1, 2, 3}).tokens, 0);
+  EXPECT_EQ(tree.Find("b", TreeIds{1, 2, 3}).tokens, 0);
+  EXPECT_EQ(tree.Find("a", TreeIds{1, 2, 3}).tokens, 3);
 }
 
 TEST(PrefixTree, AnEndWithinAChunkIsReplacedByWhatGoesOn) {
-  Tree tree(kChunk);
+  ModelTree tree(kChunk);
   int next = 1;
   Add(tree, "", {1, 2}, next);
   EXPECT_THAT(Add(tree, "", {1, 2, 3}, next), ElementsAre(1));
   EXPECT_THAT(Add(tree, "", {1}, next), IsEmpty()) << "it is that one's";
   EXPECT_THAT(Add(tree, "", {1, 2, 3, 4, 5}, next), ElementsAre(2));
   EXPECT_EQ(tree.nodes(), 2);
-  EXPECT_THAT(Values(tree.Find("", Ids{1, 2, 3, 4, 5})), ElementsAre(3, 4));
+  EXPECT_THAT(Values(tree.Find("", TreeIds{1, 2, 3, 4, 5})), ElementsAre(3, 4));
 }
 
 TEST(PrefixTree, OthersThatGoOnOtherwiseStayBesideEachOther) {
-  Tree tree(kChunk);
+  ModelTree tree(kChunk);
   int next = 1;
   Add(tree, "", {1, 2, 3, 4, 5, 6}, next);
   EXPECT_THAT(Add(tree, "", {1, 2, 3, 4, 5, 7, 8}, next), IsEmpty());
-  EXPECT_THAT(Values(tree.Find("", Ids{1, 2, 3, 4, 5, 7})), ElementsAre(1, 3));
+  EXPECT_THAT(Values(tree.Find("", TreeIds{1, 2, 3, 4, 5, 7})), ElementsAre(1, 3));
   EXPECT_EQ(tree.nodes(), 3);
 }
 
 TEST(PrefixTree, TheOldestEndGoesAndAUsedOneStays) {
-  Tree tree(kChunk);
+  ModelTree tree(kChunk);
   int next = 1;
   Add(tree, "", {1, 2, 3, 4, 5}, next);
   Add(tree, "", {1, 2, 3, 4, 6}, next);
-  tree.Use(tree.Find("", Ids{1, 2, 3, 4, 5}));
+  tree.Use(tree.Find("", TreeIds{1, 2, 3, 4, 5}));
   EXPECT_EQ(tree.RemoveOldest(), 3);
   EXPECT_EQ(tree.RemoveOldest(), 2) << "an end before what it goes on from";
   EXPECT_EQ(tree.RemoveOldest(), 1);
@@ -102,7 +102,7 @@ TEST(PrefixTree, TheOldestEndGoesAndAUsedOneStays) {
 }
 
 TEST(PrefixTree, OfNoTokensNothingIsKept) {
-  Tree tree(kChunk);
+  ModelTree tree(kChunk);
   int next = 1;
   EXPECT_THAT(Add(tree, "a", {}, next), IsEmpty());
   EXPECT_EQ(tree.nodes(), 0);
@@ -114,12 +114,12 @@ class PlainList {
  public:
   struct Chunk {
     std::string salt;
-    Ids ids;  // of the whole beginning
+    TreeIds ids;  // of the whole beginning
     int value = 0;
     size_t begin() const { return (ids.size() - 1) / kChunk * kChunk; }
   };
 
-  int64_t Find(const std::string& salt, const Ids& ids) const {
+  int64_t Find(const std::string& salt, const TreeIds& ids) const {
     int64_t most = 0;
     for (const Chunk& chunk : chunks_) {
       if (chunk.salt != salt) continue;
@@ -132,10 +132,10 @@ class PlainList {
     return most;
   }
   // `values` as the tree gave them, by chunk.
-  std::vector<int> Add(const std::string& salt, const Ids& ids, const std::vector<int>& values) {
+  std::vector<int> Add(const std::string& salt, const TreeIds& ids, const std::vector<int>& values) {
     std::vector<int> dropped;
     for (size_t begin = 0; begin < ids.size(); begin += kChunk) {
-      const Ids own = First(ids, begin + kChunk);
+      const TreeIds own = First(ids, begin + kChunk);
       std::erase_if(chunks_, [&](const Chunk& chunk) {
         const bool ends_within = chunk.salt == salt && chunk.begin() == begin && chunk.ids.size() < own.size() &&
                                  chunk.ids == First(own, chunk.ids.size());
@@ -183,16 +183,16 @@ class PlainList {
 };
 
 TEST(PrefixTree, AgreesWithAPlainList) {
-  Tree tree(kChunk);
+  ModelTree tree(kChunk);
   PlainList list;
   std::mt19937 random(7);
   const std::string salts[] = {"", "a"};
   int next = 0, longest = 0;
   for (int step = 0; step < 60'000; ++step) {
-    Ids ids(random() % 14);
+    TreeIds ids(random() % 14);
     for (int32_t& id : ids) id = random() % 5 == 0 ? 1 : 0;  // many begin alike
     const std::string& salt = salts[random() % 4 == 0 ? 1 : 0];
-    const Tree::Known known = tree.Find(salt, ids);
+    const ModelTree::Known known = tree.Find(salt, ids);
     ASSERT_EQ(known.tokens, list.Find(salt, ids)) << "at step " << step;
     ASSERT_EQ(static_cast<int64_t>(known.nodes.size()), (known.tokens + kChunk - 1) / kChunk);
     longest = std::max(longest, static_cast<int>(known.tokens));
