@@ -44,6 +44,7 @@ void Show(const v1::GenerateResponse& response) {
     const v1::Plan& plan = response.started().plan();
     std::printf("plan %s:", plan.schedule().c_str());
     for (int i = 0; i < plan.workers_size(); ++i) std::printf(" %s (%d)", plan.workers(i).c_str(), plan.parts(i));
+    if (plan.known_tokens() > 0) std::printf(" behind %d tokens", plan.known_tokens());  // that were known: no chain
     std::printf(", decoded by %s\n", plan.decode_worker().c_str());
   }
   for (const int id : response.tokens().ids()) std::printf("token %d\n", id);

@@ -15,6 +15,7 @@ def show_plan(started):
     """Which workers computed which part of the prompt, and which one decodes."""
     plan = started.plan
     chain = " -> ".join(f"{worker} ({tokens})" for worker, tokens in zip(plan.workers, plan.parts))
+    chain = chain or f"behind {plan.known_tokens} tokens"  # that the decode worker knew: no chain
     print(f"request {started.request_id}: {started.prompt_tokens} prompt tokens")
     print(f"plan {plan.schedule}: {chain}, decoded by {plan.decode_worker or 'nobody'}")
 

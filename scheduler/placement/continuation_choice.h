@@ -14,11 +14,20 @@ struct ContinuationView {
   int64_t known_tokens = 0;  // that the worker is said to have
   double chain_s = 0;        // by a chain, until the first token, with all that goes before it; 0: not known
   bool busy = false;         // the worker has other sequences
+  int64_t rests = 0;         // of prompts that it computes already
 };
 
-// The rows of a prompt share the steps of the sequences that run there: each step gives them a part of its rows, and
-// takes what those need besides. With as many rows of either the rest takes twice as long; it is rather too much.
-inline constexpr double kBusyFactor = 2;
+// By how much longer the rest takes than alone. Steps compute a part of it beside what sequences decode: with as many
+// rows of either that is twice as long. The rests of prompts are computed one after the other.
+inline double FactorBeside(const ContinuationView& view) {
+  return (view.busy ? 2 : 1) * static_cast<double>(1 + view.rests);
+}
+
+// What a worker offers that has KV of a beginning.
+struct ContinuationOffer {
+  int64_t least_known_tokens = 0;  // that it must have; 0: a chain is better in any case
+  double rest_s = 0;               // by what it is said to have; where no times are known, tokens in place of seconds
+};
 
 // The rest of a prompt of which so many tokens are known, on one worker. `on_one_s` says what a whole prompt of so many
 // tokens takes there. Short prompts may all take the same: their rest takes its share of that.
@@ -30,19 +39,18 @@ inline double SecondsOfRest(int64_t prompt_tokens, int64_t known_tokens,
   return std::max(whole_s - on_one_s(known_tokens), whole_s * share);
 }
 
-// Of the prompt's first tokens, how many the worker must have KV of for the rest to come sooner from it than all from a
-// chain; 0 where that is more than it is said to have. `on_one_s` gives 0 where no times are known: then half of the
-// prompt must be there.
-inline int64_t LeastKnownToContinue(const ContinuationView& view, absl::FunctionRef<double(int64_t tokens)> on_one_s) {
+// The least is what makes the rest come sooner from the worker than all from a chain. `on_one_s` gives 0 where no times
+// are known: then half of the prompt must be there.
+inline ContinuationOffer OfferToContinue(const ContinuationView& view,
+                                         absl::FunctionRef<double(int64_t tokens)> on_one_s) {
   // The prompt's last token is always computed: the first one of the answer is drawn behind it.
   const int64_t most = std::min(view.known_tokens, view.prompt_tokens - 1);
   const bool timed = view.chain_s > 0 && on_one_s(view.prompt_tokens) > 0;
   const auto pays = [&](int64_t known) {
     if (!timed) return 2 * known >= view.prompt_tokens;
-    const double rest_s = SecondsOfRest(view.prompt_tokens, known, on_one_s);
-    return rest_s * (view.busy ? kBusyFactor : 1) < view.chain_s;
+    return SecondsOfRest(view.prompt_tokens, known, on_one_s) * FactorBeside(view) < view.chain_s;
   };
-  if (most < kLeastKnownTokens || !pays(most)) return 0;
+  if (most < kLeastKnownTokens || !pays(most)) return {};
   int64_t least = most;  // pays, and all above it; what is below `from` is too short, or does not pay
   for (int64_t from = kLeastKnownTokens; from < least;) {
     const int64_t middle = from + (least - from) / 2;
@@ -52,7 +60,9 @@ inline int64_t LeastKnownToContinue(const ContinuationView& view, absl::Function
       from = middle + 1;
     }
   }
-  return least;
+  const double rest =
+      timed ? SecondsOfRest(view.prompt_tokens, most, on_one_s) : static_cast<double>(view.prompt_tokens - most);
+  return {least, rest * FactorBeside(view)};
 }
 
 }  // namespace runahead

@@ -163,7 +163,8 @@ class PrefixTree {
     --nodes_;
     const auto own = std::find_if(parent.children.begin(), parent.children.end(),
                                   [&node](const std::unique_ptr<Node>& child) { return child.get() == &node; });
-    parent.children.erase(own);
+    std::swap(*own, parent.children.back());
+    parent.children.pop_back();
     if (parent.children.empty() && parent.parent != nullptr) leaves_.insert({parent.used, &parent});
   }
 

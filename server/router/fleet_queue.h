@@ -18,6 +18,7 @@
 #include "scheduler/partition/partition_table.h"
 #include "scheduler/placement/arrival_rate.h"
 #include "scheduler/placement/chain_plan.h"
+#include "scheduler/placement/continuation_choice.h"
 #include "scheduler/placement/decode_choice.h"
 #include "scheduler/placement/decode_queue.h"
 #include "scheduler/placement/fair_order.h"
@@ -130,10 +131,11 @@ class FleetQueue {
   absl::Duration ExpectFirstToken(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table,
                                   bool decodes) const RUNAHEAD_EXCLUDES(mu_);
 
-  // Of the prompt's first tokens, how many the decode worker must have KV of for the rest to come sooner from it than
-  // all of it from a chain (continuation_choice.h); 0 where that is more than `known`, which it is said to have.
-  int64_t LeastKnown(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table, bool decodes,
-                     const LiveWorker& worker, int64_t known) const RUNAHEAD_EXCLUDES(mu_);
+  // What the decode worker offers that is said to have KV of the prompt's first `known` tokens, beside the rests of so
+  // many prompts that it computes already (OfferToContinue).
+  ContinuationOffer OfferOf(const LiveWorker& worker, int64_t known, int64_t rests, const Ticket& ticket,
+                            const ChainRequest& request, const PartitionTable& table, bool decodes) const
+      RUNAHEAD_EXCLUDES(mu_);
 
   // Decode workers to ask for a lease, the best first: all members of `chain` reach them, and they keep nothing of what
   // it needs for older tickets. Errors as RankDecodeWorkers.

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "scheduler/placement/continuation_choice.h"
 #include "server/router/fleet_queue.h"
 
 namespace runahead {
@@ -166,8 +165,8 @@ absl::Duration FleetQueue::ExpectFirstToken(const Ticket& ticket, const ChainReq
   return absl::Seconds(runahead::ExpectFirstToken(view));
 }
 
-int64_t FleetQueue::LeastKnown(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table,
-                               bool decodes, const LiveWorker& worker, int64_t known) const {
+ContinuationOffer FleetQueue::OfferOf(const LiveWorker& worker, int64_t known, int64_t rests, const Ticket& ticket,
+                                      const ChainRequest& request, const PartitionTable& table, bool decodes) const {
   const absl::Duration waited = ExpectFirstToken(ticket, request, table, decodes);
   MutexLock lock(mu_);
   const TtftTable& times = table.times();
@@ -178,8 +177,8 @@ int64_t FleetQueue::LeastKnown(const Ticket& ticket, const ChainRequest& request
   view.known_tokens = known;
   view.chain_s = absl::ToDoubleSeconds(std::max(waited, alone));
   view.busy = fleet_.DecodeViews()[worker.index].leases > 0;
-  return LeastKnownToContinue(view,
-                              [&](int64_t tokens) { return absl::ToDoubleSeconds(TimeOnOne(tokens, times, pace_)); });
+  view.rests = rests;
+  return OfferToContinue(view, [&](int64_t tokens) { return absl::ToDoubleSeconds(TimeOnOne(tokens, times, pace_)); });
 }
 
 void FleetQueue::PrefillTook(int64_t tokens, int64_t width, absl::Duration took) {

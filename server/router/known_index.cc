@@ -33,14 +33,26 @@ std::vector<KnownIndex::Found> KnownIndex::Find(absl::Span<const std::shared_ptr
   MutexLock lock(mu_);
   for (const std::shared_ptr<const LiveWorker>& worker : workers) {
     const int64_t tokens = known_.Known(LifeOf(*worker), salt, ids);
-    if (tokens > 0) found.push_back({worker, tokens});
+    const auto rests = rests_.find(worker->index);
+    if (tokens > 0) found.push_back({worker, tokens, rests == rests_.end() ? 0 : rests->second});
   }
   return found;
 }
 
 void KnownIndex::Gone(const LiveWorker& worker, absl::string_view salt, absl::Span<const int32_t> ids, int64_t least) {
+  if (worker.capabilities.window() > 0) return;
   MutexLock lock(mu_);
   known_.Gone(LifeOf(worker), salt, ids, least);
+}
+
+KnownIndex::Rest::Rest(KnownIndex& index, const LiveWorker& worker) : index_(index), worker_(worker.index) {
+  MutexLock lock(index_.mu_);
+  ++index_.rests_[worker_];
+}
+
+KnownIndex::Rest::~Rest() {
+  MutexLock lock(index_.mu_);
+  if (--index_.rests_[worker_] == 0) index_.rests_.erase(worker_);
 }
 
 // Found by looking at who is there: news of a loss need not wait for this lock.

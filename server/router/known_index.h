@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -28,12 +29,27 @@ class KnownIndex {
   struct Found {
     std::shared_ptr<const LiveWorker> worker;
     int64_t tokens = 0;  // kLeastKnownTokens or more of the prompt's first
+    int64_t rests = 0;   // of prompts that it computes now
   };
   // Those of `workers`, in their order, that may have KV of the beginning of a prompt of these ids.
   std::vector<Found> Find(absl::Span<const std::shared_ptr<const LiveWorker>> workers, absl::string_view salt,
                           absl::Span<const int32_t> ids) RUNAHEAD_EXCLUDES(mu_);
 
-  // The worker said that it has less than `least` of them.
+  // A prompt's rest that a decode worker computes, while this lives; the index outlives it.
+  class Rest {
+   public:
+    Rest(KnownIndex& index, const LiveWorker& worker);
+    ~Rest();
+    Rest(const Rest&) = delete;
+    Rest& operator=(const Rest&) = delete;
+
+   private:
+    KnownIndex& index_;
+    const int worker_;
+  };
+
+  // The worker said that it has less than `least` of them. Where windows hide rows that may be so of these ids alone,
+  // and not of longer ones that begin so: then nothing is forgotten, and who asks again loses a call.
   void Gone(const LiveWorker& worker, absl::string_view salt, absl::Span<const int32_t> ids, int64_t least)
       RUNAHEAD_EXCLUDES(mu_);
 
@@ -46,6 +62,7 @@ class KnownIndex {
   RouterMetrics& metrics_;
   Mutex mu_;
   KnownBeginnings known_ RUNAHEAD_GUARDED_BY(mu_);
+  std::map<int, int64_t> rests_ RUNAHEAD_GUARDED_BY(mu_);  // by the worker's index; none is 0
 };
 
 }  // namespace runahead

@@ -61,6 +61,7 @@ Task<absl::Status> Session::Run(std::function<void()> settled) {
   if (run_ != nullptr && prefill_needed_) run_->Cancel();
   report_.EndTrace(static_cast<int64_t>(prompt_.size()));
   run_.reset();
+  rest_.reset();
   lease_.reset();
   co_return WithWayOn(status);
 }

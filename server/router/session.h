@@ -139,8 +139,8 @@ class Session {
   // A decode worker that may have KV of the prompt's beginning, and is expected to be quicker than a chain.
   struct Continuation {
     std::shared_ptr<const LiveWorker> worker;
-    int64_t known_tokens = 0;  // that it may have
     int64_t least_tokens = 0;  // that it must have
+    double rest_s = 0;         // what the rest takes there, as ContinuationOffer
   };
   Task<std::optional<Continuation>> ChooseContinuation() const;
   // True: lease_ is complete, and there is no run. False: the ordinary way is to follow.
@@ -183,8 +183,8 @@ class Session {
   // deadline too, each in its own way, and their reports may come before the client's cancel.
   absl::Status InTime(absl::string_view meanwhile) const;
   // The next reply with tokens; false at the end. Keeps what comes of spans: where the sequence has moved, nothing else
-  // is waited for.
-  Task<bool> ReadTokens(DecodeStream& stream, v1::DecodeReply& reply);
+  // is waited for. At `until` the call is cancelled.
+  Task<bool> ReadTokens(DecodeStream& stream, v1::DecodeReply& reply, absl::Time until = absl::InfiniteFuture());
   // Workers of the chain; 0 where there is none.
   int width() const { return run_ == nullptr ? 0 : static_cast<int>(run_->placement().chain.size()); }
 
@@ -212,6 +212,7 @@ class Session {
   std::optional<Answer> answer_;
   // The run goes before the lease: first nothing is written to it any more, then it is given back.
   std::unique_ptr<DecodeLease> lease_;
+  std::unique_ptr<KnownIndex::Rest> rest_;  // of the prompt, until it is computed; null but for a continuation
   std::shared_ptr<PrefillRun> run_;  // null where the decode worker continues a beginning that it has
   bool prefill_needed_ = true;       // until nothing depends on what is left of the run
   // From one decode worker to another.

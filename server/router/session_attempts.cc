@@ -87,6 +87,7 @@ absl::Status Session::GiveUpAttempt(const absl::Status& status) {
   decode_end_ ? report_.DecodeFailed() : report_.Lap(TtftStage::kPrefill);  // what the attempt took
   if (prefill_needed_) run_->Cancel();
   run_.reset();
+  rest_.reset();
   lease_.reset();
   return absl::OkStatus();
 }

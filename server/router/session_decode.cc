@@ -10,6 +10,9 @@ namespace {
 // Where a sequence has moved and is traced, its stream waits so long for the spans of where it was.
 constexpr absl::Duration kSpansPatience = absl::Seconds(1);
 
+// A sequence that is not wanted any more ends at the next step. Nobody's answer waits longer for that.
+constexpr absl::Duration kStopPatience = absl::Milliseconds(200);
+
 }  // namespace
 
 Task<absl::Status> Session::Decode() {
@@ -40,7 +43,8 @@ Task<absl::Status> Session::DecodeOnLease() {
     more = co_await ReadTokens(stream, reply);  // of one that has moved, or continues a beginning
   }
   while (more) {
-    if (continues() && report_.tokens() == 0) report_.Lap(TtftStage::kPrefill);  // which its worker did first
+    if (rest_ != nullptr) report_.Lap(TtftStage::kPrefill);  // which its worker did first
+    rest_.reset();
     const int had = answer_->tokens();
     SendTokens(reply.tokens());
     if (answer_->reason()) break;
@@ -48,16 +52,19 @@ Task<absl::Status> Session::DecodeOnLease() {
     co_await ConsiderMove();
     more = co_await ReadTokens(stream, reply);
   }
-  // The decode worker ends by itself what it knows to be the end; a stop string it does not know.
-  // The call goes on where its spans are still to come.
-  if (answer_->stopped_by_text()) report_.trace() != nullptr ? lease_->GiveUp() : stream.Cancel();
-  while (more) more = co_await ReadTokens(stream, reply);
+  // The decode worker ends by itself what it knows to be the end; a stop string it does not know. It is told, and its
+  // call ends once it has kept the sequence, for the client's next turn, and sent its spans.
+  absl::Time until = absl::InfiniteFuture();
+  if (answer_->stopped_by_text()) {
+    lease_->GiveUp();
+    if (report_.trace() == nullptr) until = router_.clock.Now() + kStopPatience;
+  }
+  while (more) more = co_await ReadTokens(stream, reply, until);
   const absl::Status ended = co_await stream.Finish();
   co_return EndOfDecode(ended);
 }
 
-Task<bool> Session::ReadTokens(DecodeStream& stream, v1::DecodeReply& reply) {
-  absl::Time until = absl::InfiniteFuture();
+Task<bool> Session::ReadTokens(DecodeStream& stream, v1::DecodeReply& reply, absl::Time until) {
   while (true) {
     const bool read = co_await stream.Read(reply, router_.clock, until);
     if (!read) co_return false;

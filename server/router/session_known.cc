@@ -21,10 +21,10 @@ Task<std::optional<Session::Continuation>> Session::ChooseContinuation() const {
   if (!workers.ok()) co_return best;  // whatever is the matter, it is so by the ordinary way, too
   const std::shared_ptr<const PartitionTable> table = router_.table.Get();
   for (const KnownIndex::Found& found : router_.known->Find(*workers, salt_, prompt_)) {
-    if (best && best->known_tokens >= found.tokens) continue;
-    const int64_t least =
-        router_.queue.LeastKnown(*ticket_, chain_, *table, max_tokens_ > 1, *found.worker, found.tokens);
-    if (least > 0) best = {found.worker, found.tokens, least};
+    const ContinuationOffer offer =
+        router_.queue.OfferOf(*found.worker, found.tokens, found.rests, *ticket_, chain_, *table, max_tokens_ > 1);
+    if (offer.least_known_tokens == 0 || (best && best->rest_s <= offer.rest_s)) continue;
+    best = {found.worker, offer.least_known_tokens, offer.rest_s};
   }
   co_return best;
 }
@@ -34,6 +34,7 @@ Task<absl::StatusOr<bool>> Session::Continue(const std::function<void()>& settle
   const std::optional<Continuation> chosen = co_await On(*router_.work, ChooseContinuation());
   report_.Lap(TtftStage::kQueue);
   if (!chosen) co_return false;
+  rest_ = std::make_unique<KnownIndex::Rest>(*router_.known, *chosen->worker);
   DecodeLease::Need need = NeedOfAnswer();
   need.known = {chosen->worker, static_cast<int32_t>(chosen->least_tokens), prompt_};
   need.avoid_silent = true;
@@ -42,6 +43,7 @@ Task<absl::StatusOr<bool>> Session::Continue(const std::function<void()>& settle
   report_.Lap(TtftStage::kReserve);
   RUNAHEAD_CO_RETURN_IF_ERROR(cancel_.status());
   CountContinuation(lease.status(), *chosen);
+  if (!lease.ok()) rest_.reset();
   if (!lease.ok()) co_return false;
   lease_ = *std::move(lease);
   router_.queue.Settled(*ticket_);
@@ -67,9 +69,11 @@ void Session::BeginContinuation() {
   Began(std::move(plan));
 }
 
-// Of its last token no KV was computed. Where it was ended in the middle, the worker may have less than that.
+// Of its last token no KV was computed. Where it was ended in the middle, the worker may have less than that, or more.
+// It keeps nothing of a sequence that moved to it, or that failed.
 void Session::LearnBeginning() const {
   if (request_.no_cache() || lease_ == nullptr || prefill_needed_ || report_.tokens() == 0) return;
+  if (moved_tokens_ || (decode_end_ && !absl::IsCancelled(*decode_end_))) return;
   if (!router_.known->on() || !lease_->worker().capabilities.keeps_beginnings()) return;
   std::vector<int32_t> ids = prompt_;
   ids.insert(ids.end(), answer_->ids().begin(), answer_->ids().end() - 1);

@@ -341,8 +341,10 @@ grpc::Status FakeWorker::Generate(grpc::ServerContext* context, const v1::Decode
     const auto may_move = [&]() RUNAHEAD_REQUIRES(mu_) {
       return to_move_.contains(request.lease().number()) && behaviour_.answers_moves;
     };
-    while (index > behaviour_.decode_until && !stopping_ && !context->IsCancelled() && !behaviour_.generate_end &&
-           !may_move()) {
+    const auto ends = [&]() RUNAHEAD_REQUIRES(mu_) {
+      return stopping_ || context->IsCancelled() || !leases_.contains(request.lease().number());
+    };
+    while (index > behaviour_.decode_until && !ends() && !behaviour_.generate_end && !may_move()) {
       if (!std::exchange(counted, true)) ++decodes_;
       changed_.NotifyAll();
       changed_.WaitFor(mu_, absl::Milliseconds(20));  // the synchronous API tells a cancellation only when asked
@@ -351,7 +353,7 @@ grpc::Status FakeWorker::Generate(grpc::ServerContext* context, const v1::Decode
       status = *behaviour_.generate_end;
       break;
     }
-    if (stopping_ || context->IsCancelled()) status = {grpc::StatusCode::CANCELLED, "stopped"};
+    if (ends()) status = {grpc::StatusCode::CANCELLED, "stopped"};
     if (!status.ok()) break;
     if (const auto move = TakeMove(request.lease().number(), prompt, index)) {
       v1::DecodeReply told;

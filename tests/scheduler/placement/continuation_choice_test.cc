@@ -9,6 +9,10 @@ double Unknown(int64_t) {
   return 0;
 }
 
+int64_t LeastKnownToContinue(const ContinuationView& view, absl::FunctionRef<double(int64_t tokens)> on_one_s) {
+  return OfferToContinue(view, on_one_s).least_known_tokens;
+}
+
 // A millisecond a token.
 double Linear(int64_t tokens) {
   return 1e-3 * static_cast<double>(tokens);
@@ -47,6 +51,22 @@ TEST(ContinuationChoice, BesideOtherSequencesTheRestTakesTwiceAsLong) {
   EXPECT_EQ(LeastKnownToContinue(view, Linear), 851);
   view.known_tokens = 850;
   EXPECT_EQ(LeastKnownToContinue(view, Linear), 0);
+}
+
+TEST(ContinuationChoice, EachRestThatIsComputedThereMakesItLater) {
+  ContinuationView view{.prompt_tokens = 1000, .known_tokens = 900, .chain_s = 0.45};
+  for (view.rests = 0; view.rests < 4; ++view.rests) {
+    const ContinuationOffer offer = OfferToContinue(view, Linear);
+    EXPECT_GT(offer.least_known_tokens, 0) << view.rests;
+    EXPECT_NEAR(offer.rest_s, 0.1 * static_cast<double>(1 + view.rests), 1e-9);
+  }
+  EXPECT_EQ(LeastKnownToContinue(view, Linear), 0) << "then a chain is sooner";
+}
+
+TEST(ContinuationChoice, OffersCompareByWhatIsLeftWhereNoTimesAreKnown) {
+  const ContinuationOffer much = OfferToContinue({.prompt_tokens = 1000, .known_tokens = 900}, Unknown);
+  const ContinuationOffer less = OfferToContinue({.prompt_tokens = 1000, .known_tokens = 600}, Unknown);
+  EXPECT_LT(much.rest_s, less.rest_s);
 }
 
 TEST(ContinuationChoice, TheRestOfALongPromptTakesMoreThanItsShare) {

@@ -123,6 +123,31 @@ TEST_F(KnownTest, IsCountedAndItsStagesAddUp) {
   EXPECT_GT(got.finished().timing().stages().at("prefill"), 0);
 }
 
+// The worker would go on. It is told, and has kept the sequence before the client hears of the end.
+TEST_F(KnownTest, AnAnswerThatAStopStringEndedIsKnownToTheNextTurn) {
+  StartKeeping();
+  const std::vector<int32_t> text =
+      *tokenizer_->Encode("one two three four five six", {.parse_special = false, .add_bos = false});
+  for (auto* workers : {&prefill_, &decode_}) {
+    for (auto& worker : *workers) {
+      worker->Change([&text](FakeBehaviour& b) {
+        b.token = [text](int64_t index) { return text[index % text.size()]; };
+        b.decode_until = static_cast<int64_t>(text.size()) - 1;
+      });
+    }
+  }
+  v1::GenerateRequest first = Ids(kFirstPrompt, 1000);
+  first.mutable_stop()->add_stop("wo thr");
+  const Got stopped = Generate(first);
+  ASSERT_TRUE(stopped.status.ok()) << stopped.status;
+  EXPECT_EQ(stopped.text(), "one t");
+  v1::GenerateRequest next = Next(first, stopped, static_cast<int>(text.size()));
+  next.mutable_stop()->clear_stop();
+  const Got got = Generate(next);
+  ExpectContinuation(got);
+  EXPECT_GE(got.started().plan().known_tokens(), kFirstPrompt);
+}
+
 TEST_F(KnownTest, AConversationGoesOnAndOn) {
   StartKeeping();
   v1::GenerateRequest next = FirstTurn();
@@ -276,7 +301,10 @@ TEST_F(KnownTest, ADeadlineLeavesNoLease) {
   StartKeeping();
   const v1::GenerateRequest next = FirstTurn();
   Has().Change([](FakeBehaviour& b) { b.decode_until = -1; });
-  EXPECT_TRUE(absl::IsDeadlineExceeded(Call(*stub_, next, absl::Milliseconds(300)).Finish().status));
+  Call call(*stub_, next, absl::Seconds(3));
+  ASSERT_TRUE(call.Read()->has_started());
+  Has().AwaitDecodes(2);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(call.Finish().status));
   Has().AwaitLeases(0);
   EXPECT_EQ(Starts(), 2u) << "those of the first turn, on two workers";
 }

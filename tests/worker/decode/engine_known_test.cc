@@ -127,7 +127,7 @@ TEST_F(EngineKnown, WhoComputesNoRowsOfPromptsLeavesNothing) {
   EXPECT_TRUE(absl::IsFailedPrecondition(engine_->CheckKnown()));
 }
 
-// Two begin with the same at once, beside one that needs the memory of what is kept.
+// Four begin with the same before the first of them has run.
 TEST_F(EngineKnown, SeveralBeginAlikeAtOnce) {
   std::vector<int32_t> ids = RunToEnd(7, 290, 30);
   std::vector<DecodeSequence> sequences;
