@@ -29,8 +29,12 @@ constexpr int kKnownOfNext = kFirstPrompt + kAnswer - 1;  // of its last token n
 
 class KnownTest : public testing::FaultsFixture {
  protected:
-  void StartKeeping(testing::RouterSetup setup = {.decode = 2}) {
-    setup.able = [](v1::Capabilities& able) { able.set_keeps_beginnings(true); };
+  void StartKeeping(testing::RouterSetup setup = {.decode = 2}, int window = 0) {
+    setup.able = [window](v1::Capabilities& able) {
+      able.set_keeps_beginnings(true);
+      able.set_window_layers(window > 0 ? 1 : 0);
+      able.set_window(window);
+    };
     Start(setup);
     AwaitReady(setup.prefill, setup.decode);
   }
@@ -177,6 +181,17 @@ TEST_F(KnownTest, WhatIsGoneIsComputedByAChainAndNotAskedForAgain) {
   ExpectChain(Generate(next));
   EXPECT_EQ(Continuations("gone"), 1);
   EXPECT_EQ(Has().reserve_requests().size(), asked);
+}
+
+// Of these ids alone a window may hide what the worker needs: of longer ones that begin so it may have all.
+TEST_F(KnownTest, WhereThereAreWindowsNothingIsForgotten) {
+  StartKeeping({.decode = 2}, /*window=*/40);
+  const v1::GenerateRequest next = FirstTurn(/*max_tokens=*/1);
+  Has().Change([](FakeBehaviour& b) { b.has_kept = false; });
+  ExpectChain(Generate(next));
+  EXPECT_EQ(Continuations("gone"), 1);
+  Has().Change([](FakeBehaviour& b) { b.has_kept = true; });
+  ExpectContinuation(Generate(next));
 }
 
 TEST_F(KnownTest, WithoutRoomThereAChainComputesItForAnother) {
