@@ -178,7 +178,10 @@ ContinuationOffer FleetQueue::OfferOf(const LiveWorker& worker, int64_t known, i
   view.chain_s = absl::ToDoubleSeconds(std::max(waited, alone));
   view.busy = fleet_.DecodeViews()[worker.index].leases > 0;
   view.rests = rests;
-  return OfferToContinue(view, [&](int64_t tokens) { return absl::ToDoubleSeconds(TimeOnOne(tokens, times, pace_)); });
+  const auto on_one_s = [&](int64_t tokens) RUNAHEAD_REQUIRES(mu_) {
+    return absl::ToDoubleSeconds(TimeOnOne(tokens, times, pace_));
+  };
+  return OfferToContinue(view, on_one_s);
 }
 
 void FleetQueue::PrefillTook(int64_t tokens, int64_t width, absl::Duration took) {
