@@ -52,6 +52,10 @@ class KnownTest : public testing::FaultsFixture {
     const Got got = Generate(first);
     EXPECT_TRUE(got.status.ok()) << got.status;
     EXPECT_EQ(got.started().plan().schedule(), "kvr");
+    // The tail's token may come before the head hears of its Start.
+    for (const std::string& worker : got.started().plan().workers()) {
+      prefill_[worker == "prefill-0" ? 0 : 1]->AwaitStarts(1);
+    }
     const std::string name = got.started().plan().decode_worker();
     has_ = name == "decode-0" ? 0 : 1;
     return Next(first, got, max_tokens);
