@@ -97,9 +97,9 @@ class Stack:
         subprocess.run([self.folder / "up", "--no-build", *arguments], check=True)
 
     def generate(self, prompt, tokens=8):
-        """The answer, from a client in a container of its own."""
+        """The answer, from a client in a container of its own. A chain computes it, however often it is asked."""
         text = podman("exec", "client", "runahead", "generate", "--router", "router:7000", "--prompt", prompt,
-                      "--max-tokens", str(tokens), "--ignore-eos", "--json")
+                      "--max-tokens", str(tokens), "--ignore-eos", "--no-cache", "--json")
         answer = json.loads(text)
         assert answer["usage"]["completion_tokens"] == tokens, answer
         return answer
