@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from xml.etree import ElementTree
 
 SECOND_TRY = pathlib.Path(__file__).parent / "second_try"
 # Shell commands; a marker file tells the first run from the later ones.
@@ -87,6 +88,25 @@ class SecondTryTest(unittest.TestCase):
                 self.assertNotEqual(code, 0)
                 self.assertRegex(output, f"no later try: .*{why}")
                 self.assertEqual(self.later(output), [])
+
+    def test_a_run_says_and_keeps_which_machine_it_was(self):
+        code, output = self.run_entries({"a": GREEN})
+        self.assertEqual(code, 0)
+        machine = self.kept("machine.txt").read_text()
+        self.assertTrue(output.startswith(machine), "what a reader needs first comes first")
+        lines = dict(line.split(": ", 1) for line in machine.splitlines())
+        for name in ["CPU", "instruction sets", "cores", "descriptors (soft, hard)", "ptrace_scope", "CAP_NET_ADMIN"]:
+            self.assertTrue(lines[name], name)
+
+    def test_each_run_keeps_its_junit_file_and_no_older_one(self):
+        self.run_entries({"a/once": RED_ONCE, "b": GREEN})
+        first, later = (ElementTree.parse(self.kept(name)).getroot() for name in ["junit.xml", "junit.later.xml"])
+        self.assertEqual({case.get("name"): case.get("status") for case in first}, {"a/once": "fail", "b": "run"})
+        self.assertEqual([case.get("name") for case in later], ["a/once"])
+        code, _ = self.run_entries({"c": GREEN})
+        self.assertEqual(code, 0)
+        self.assertEqual([case.get("name") for case in ElementTree.parse(self.kept("junit.xml")).getroot()], ["c"])
+        self.assertFalse(self.kept("junit.later.xml").exists())
 
     def test_arguments_go_to_ctest_and_no_entry_is_an_error(self):
         code, output = self.run_entries({"a": GREEN, "b": RED}, "-R", "^a$")
