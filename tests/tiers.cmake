@@ -50,3 +50,15 @@ set(RUNAHEAD_ALONE
   worker/lane_profiler_test
   worker/service/control_service_test
 )
+
+# What the sanitizers run of entries that compute for long (a gtest filter): what they look for, a read beside a buffer
+# or a race, shows in a few steps of the same code; the release build runs all of it.
+set(RUNAHEAD_SANITIZED_CASES
+  "client/plan/plan_simulate_test=-*Papers*:*Thorough*"  # what_if_test, simulated_search_test
+  "client/plan/what_if_test=-*AThoroughSearch*"
+  "kernels/cpu/attention_pieces_test=*Windows*:*OnAnyThreads*:*PagesOfAnySize*:*Bf16*:*KeepTheirOwnCuts*/*_f32:*Hidden*:*Piece*Mean*"
+  "scheduler/partition/simulated_search_test=-*SlowBus*:*SlowBus*/0"
+  "server/tokenizer/jinja/limits_test=-Limits.Steps"
+  "worker/decode/int8_decode_test@AVX2=-*Bitwise*"
+  "worker/decode/int8_decode_test@AVX512_CORE=-*Bitwise*"
+)
