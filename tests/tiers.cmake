@@ -28,6 +28,7 @@ set(RUNAHEAD_SOAK
   integration/request_memory_test      # server/base/byte_budget_test, server/rpc/message_call_test, arrivals_test
   integration/shared_weights_test      # worker/weight_sharing_test
   integration/slow_client_test         # server/router/generate_test
+  integration/starved_test             # server/base/core_waits_test, silence_test, scheduler/placement/progress_test
   integration/stop_stages_test         # server/router/worker_connection_test, worker/service/control_service_test
   integration/tls_test                 # server/rpc/tls_credentials_test, worker/link/tcp/tls_stream_test
   integration/trace_test               # server/router/request_trace_test, tracer_test, worker/prefill/job_trace_test
