@@ -19,7 +19,7 @@ TEST(ChainGolden, TwoPartitionsOfALongPromptGiveTheLogitsAndKvOfOneWorker) {
   const ExpectedRun plain = PlainRun(loaded, ids);
   for (const std::vector<int64_t>& bounds :
        std::vector<std::vector<int64_t>>{{0, tokens * 6 / 10, tokens}, {0, 1, tokens / 2, tokens}}) {
-    SCOPED_TRACE(testing::PrintToString(bounds));
+    SCOPED_TRACE(::testing::PrintToString(bounds));
     TestChain chain(loaded, static_cast<int>(bounds.size()) - 1, tokens);
     ExpectRun(RunWhole(loaded, chain, 1, bounds, ids), plain);
   }

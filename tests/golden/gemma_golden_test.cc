@@ -11,7 +11,7 @@
 namespace runahead {
 namespace {
 
-class GemmaGolden : public testing::Test {
+class GemmaGolden : public ::testing::Test {
  protected:
   void SetUp() override {
     if (GemmaModelPath().empty()) GTEST_SKIP() << "RUNAHEAD_TEST_GEMMA names no model: runahead pull gemma3-270m";
@@ -37,7 +37,7 @@ TEST_F(GemmaGolden, F32MatchesEveryToken) {
   const LoadedModel loaded = LoadForTest(GemmaModelPath(), DType::kF32, 2);
   size_t longest = 0;
   for (const GoldenPrompt& prompt : ReadGemmaPrompts()) {
-    SCOPED_TRACE(testing::PrintToString(prompt.ids.size()) + " prompt tokens");
+    SCOPED_TRACE(::testing::PrintToString(prompt.ids.size()) + " prompt tokens");
     ExpectGreedy(loaded, prompt);
     longest = std::max(longest, prompt.ids.size());
   }

@@ -78,7 +78,7 @@ Comparison Compare(const GoldenPerplexity& golden, bool decode) {
   return comparison;
 }
 
-class Int8Golden : public testing::TestWithParam<bool> {};
+class Int8Golden : public ::testing::TestWithParam<bool> {};
 
 TEST_P(Int8Golden, KeepsTheContractOnTheGoldenText) {
   if (QuickStartModelPath().empty()) GTEST_SKIP() << "RUNAHEAD_TEST_MODEL names no model; tests/run sets it";
@@ -92,7 +92,7 @@ TEST_P(Int8Golden, KeepsTheContractOnTheGoldenText) {
   EXPECT_GT(comparison.mean(), 0);  // something was rounded
 }
 
-INSTANTIATE_TEST_SUITE_P(Passes, Int8Golden, testing::Bool(),
+INSTANTIATE_TEST_SUITE_P(Passes, Int8Golden, ::testing::Bool(),
                          [](const auto& test) { return test.param ? "Decode" : "Prefill"; });
 
 // Products are the same in any rows, and attention adds up key by key in blocks that begin at absolute positions. (A
@@ -103,12 +103,12 @@ TEST(Int8ChainGolden, TwoAndThreeWorkersGiveBitForBitWhatOneDoes) {
   for (const GoldenPrompt& prompt : ReadGoldenPrompts()) {
     const auto tokens = static_cast<int64_t>(prompt.ids.size());
     if (tokens < 6) continue;
-    SCOPED_TRACE(testing::Message() << tokens << " tokens");
+    SCOPED_TRACE(::testing::Message() << tokens << " tokens");
     TestChain alone(loaded, 1, tokens);
     const WholeRun want = RunWhole(loaded, alone, 1, {0, tokens}, prompt.ids);
     for (const std::vector<int64_t>& bounds :
          std::vector<std::vector<int64_t>>{{0, tokens * 6 / 10, tokens}, {0, 2, tokens - 2, tokens}}) {
-      SCOPED_TRACE(testing::PrintToString(bounds));
+      SCOPED_TRACE(::testing::PrintToString(bounds));
       TestChain chain(loaded, static_cast<int>(bounds.size()) - 1, tokens);
       const WholeRun got = RunWhole(loaded, chain, 1, bounds, prompt.ids);
       EXPECT_TRUE(got.kv == want.kv);

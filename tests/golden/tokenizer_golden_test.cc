@@ -13,7 +13,7 @@
 namespace runahead {
 namespace {
 
-class TokenizerGolden : public testing::Test {
+class TokenizerGolden : public ::testing::Test {
  protected:
   void SetUp() override {
     const char* model = std::getenv("RUNAHEAD_TEST_MODEL");

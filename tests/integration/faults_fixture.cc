@@ -14,7 +14,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "server/rpc/status.h"
+#include "tests/testing/await_change.h"
 #include "tests/testing/model_fixture.h"
+#include "tests/testing/patience.h"
 
 namespace runahead {
 namespace {
@@ -99,7 +101,10 @@ void Load::AwaitRound() {
     }
     return true;
   };
-  while (!all()) changed_.Wait(mu_);
+  testing::ChangeWait wait("each client has had another answer", testing::Patience(LocalCluster::kPatience));
+  while (!all()) {
+    if (!wait.Next(mu_, changed_)) return;
+  }
 }
 
 void Load::Stop() {

@@ -172,7 +172,7 @@ void LocalCluster::ExpectAllFree() {
 Answer GenerateOver(v1::Inference::Stub& stub, const v1::GenerateRequest& request, grpc::ClientContext* context,
                     const std::function<void(size_t)>& on_token) {
   grpc::ClientContext own;
-  own.set_deadline(absl::ToChronoTime(absl::Now() + LocalCluster::kPatience));
+  own.set_deadline(absl::ToChronoTime(absl::Now() + testing::Patience(LocalCluster::kPatience)));
   if (context == nullptr) context = &own;
   context->set_wait_for_ready(true);
   Answer answer;

@@ -11,6 +11,7 @@
 
 #include "absl/time/time.h"
 #include "runahead/v1/inference.grpc.pb.h"
+#include "tests/testing/patience.h"
 #include "tests/testing/test_process.h"
 
 namespace runahead {
@@ -76,7 +77,8 @@ Answer GenerateOver(v1::Inference::Stub& stub, const v1::GenerateRequest& reques
                     grpc::ClientContext* context = nullptr, const std::function<void(size_t)>& on_token = nullptr);
 
 // Asks again, a little later each time, until it is true; false when `patience` ran out.
-bool Eventually(const std::function<bool()>& is_true, absl::Duration patience = LocalCluster::kPatience);
+bool Eventually(const std::function<bool()>& is_true,
+                absl::Duration patience = testing::Patience(LocalCluster::kPatience));
 
 // Takes the way of a first turn, whatever was asked before: a chain, a hand-off, a decode worker.
 v1::GenerateRequest RequestOf(const std::vector<int32_t>& ids, int max_tokens);

@@ -19,6 +19,7 @@
 #include "runahead/v1/worker.grpc.pb.h"
 #include "tests/integration/watched_process.h"
 #include "tests/testing/frozen_thread.h"
+#include "tests/testing/patience.h"
 #include "tests/testing/raw_http2.h"
 #include "tests/testing/synthetic_gguf.h"
 
@@ -101,7 +102,7 @@ void SendHalfMessages(RawHttp2& client, const std::string& method, const std::fu
   std::vector<uint32_t> calls;
   for (int i = 0; i < 100; ++i) calls.push_back(client.Call(method));
   const std::string message = RawHttp2::Prefix(16 << 20) + std::string(16 << 20, 'a');
-  std::thread attack([&] { SendAll(client, calls, message, 15 << 20, absl::Now() + absl::Seconds(60)); });
+  std::thread attack([&] { SendAll(client, calls, message, 15 << 20, absl::Now() + testing::LongestWait()); });
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(serves());
   attack.join();
   EXPECT_EQ(client.ended(), 100u);
@@ -243,7 +244,7 @@ TEST_F(RequestMemoryTest, TwoHundredAnswersThatNobodyTakes) {
         RawHttp2 client(router->address());  // it grants no more than the first 64 KiB
         std::vector<uint32_t> calls;
         for (int j = 0; j < 50; ++j) calls.push_back(client.Call(kTokenize));
-        SendAll(client, calls, message, message.size(), absl::Now() + absl::Seconds(90));
+        SendAll(client, calls, message, message.size(), absl::Now() + testing::Patience(absl::Seconds(90)));
         EXPECT_EQ(client.open(), 0u);
       });
     }

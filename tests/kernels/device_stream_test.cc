@@ -15,12 +15,13 @@
 #include "tests/kernels/cpu/random_weights.h"
 #include "tests/kernels/repeated_step.h"
 #include "tests/testing/device_tensor.h"
+#include "tests/testing/patience.h"
 #include "tests/testing/test_device.h"
 
 namespace runahead {
 namespace {
 
-class DeviceStreamTest : public testing::Test {
+class DeviceStreamTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto device = OpenTestDevice(DType::kF32, 1);
@@ -86,7 +87,7 @@ TEST_F(DeviceStreamTest, StreamsThatWaitDoNotHoldUpOthers) {
     const Event copied = device_->Record(*going_on[i]);
     device_->WaitFor(*other_, copied);
     ASSERT_TRUE(device_->Copy(*other_, there, back).ok());
-    ASSERT_TRUE(device_->Record(*other_).Wait(absl::Seconds(60)).ok());
+    ASSERT_TRUE(device_->Record(*other_).Wait(testing::LongestWait()).ok());
     ExpectAll(back, i);
   }
   for (const Event& end : ends) EXPECT_FALSE(end.fired());

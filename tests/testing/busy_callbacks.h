@@ -10,7 +10,9 @@
 #include <array>
 #include <memory>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/mutex.h"
+#include "tests/testing/await_change.h"
 
 namespace runahead::testing {
 
@@ -35,13 +37,19 @@ class BusyCallbacks {
     }
     const int threads = std::clamp(static_cast<int>(gpr_cpu_num_cores()) / 2, 2, static_cast<int>(calls_.size()));
     MutexLock lock(mu_);
-    while (held_ < threads) changed_.Wait(mu_);
+    ChangeWait wait(absl::StrCat(threads, " callbacks are held"));
+    while (held_ < threads) {
+      if (!wait.Next(mu_, changed_)) break;
+    }
   }
   ~BusyCallbacks() {
     Free();
     {
       MutexLock lock(mu_);
-      while (ended_ < static_cast<int>(calls_.size())) changed_.Wait(mu_);
+      ChangeWait wait("the held calls have ended");
+      while (ended_ < static_cast<int>(calls_.size())) {
+        if (!wait.Next(mu_, changed_)) break;
+      }
     }
     stub_.reset();
     server_->Shutdown();
@@ -77,7 +85,10 @@ class BusyCallbacks {
     MutexLock lock(mu_);
     ++held_;
     changed_.NotifyAll();
-    while (!free_) changed_.Wait(mu_);
+    ChangeWait wait("the test frees the callbacks");
+    while (!free_) {
+      if (!wait.Next(mu_, changed_)) break;
+    }
   }
 
   Mutex mu_;

@@ -6,8 +6,11 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "kernels/base/checks.h"
+#include "tests/testing/await_change.h"
 #include "tests/testing/exactness.h"
 #include "tests/testing/host_copies.h"
 
@@ -111,7 +114,10 @@ void NewsBoard::OnDone(const PrefillJob& job, const JobEnd& end, const JobTimes&
 
 Sampled NewsBoard::AwaitFirstToken(JobId job) {
   MutexLock lock(mu_);
-  while (!news_[job].first_token.has_value() && !news_[job].done.has_value()) changed_.Wait(mu_);
+  testing::ChangeWait wait(absl::StrCat("job ", job, " has its first token, or has ended"));
+  while (!news_[job].first_token.has_value() && !news_[job].done.has_value()) {
+    if (!wait.Next(mu_, changed_)) return {};
+  }
   if (!news_[job].first_token.has_value()) {
     ADD_FAILURE() << "job " << job << " ended without a token: " << news_[job].done->status;
     return {};
@@ -121,7 +127,10 @@ Sampled NewsBoard::AwaitFirstToken(JobId job) {
 
 JobEnd NewsBoard::AwaitEnd(JobId job) {
   MutexLock lock(mu_);
-  while (!news_[job].done.has_value()) changed_.Wait(mu_);
+  testing::ChangeWait wait(absl::StrCat("job ", job, " has ended"));
+  while (!news_[job].done.has_value()) {
+    if (!wait.Next(mu_, changed_)) return {.status = absl::DeadlineExceededError("it has not ended")};
+  }
   return *news_[job].done;
 }
 
@@ -140,7 +149,10 @@ void KeepingTrace::Add(JobId job, int64_t layer, TracePoint point) {
   MutexLock lock(mu_);
   entries_.push_back({job, layer, point});
   changed_.NotifyAll();
-  while (held_ == point && held_job_.value_or(job) == job) changed_.Wait(mu_);
+  testing::ChangeWait wait("the test releases what it held");
+  while (held_ == point && held_job_.value_or(job) == job) {
+    if (!wait.Next(mu_, changed_)) break;
+  }
 }
 
 void KeepingTrace::HoldAt(TracePoint point, std::optional<JobId> job) {
@@ -158,8 +170,11 @@ void KeepingTrace::Release() {
 
 size_t KeepingTrace::Await(JobId job, int64_t layer, TracePoint point) {
   MutexLock lock(mu_);
+  testing::ChangeWait wait(absl::StrCat("job ", job, " is at point ", static_cast<int>(point), " of layer ", layer));
   for (size_t index = 0;; ++index) {
-    while (index == entries_.size()) changed_.Wait(mu_);
+    while (index == entries_.size()) {
+      if (!wait.Next(mu_, changed_)) return index;
+    }
     const TraceEntry& entry = entries_[index];
     if (entry.job == job && entry.layer == layer && entry.point == point) return index;
   }
@@ -269,6 +284,12 @@ void TestChain::Start(JobId id, int first, const std::vector<int64_t>& bounds, c
   for (int part = 0; part < parts; ++part) {
     members_[first + part]->stage->Start(JobOf(id, first, part, bounds, ids, sampling, with_lease, deadline, schedule));
   }
+}
+
+::testing::AssertionResult TestChain::DeliverUntilDone(JobId job, const std::vector<int>& members) {
+  return DeliverUntil(absl::StrCat("job ", job, " is done at members ", absl::StrJoin(members, ", ")), [&] {
+    return std::all_of(members.begin(), members.end(), [&](int index) { return member(index).news.done(job); });
+  });
 }
 
 size_t TestChain::live_edge_jobs() const {

@@ -10,10 +10,12 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
 #include "kernels/base/mutex.h"
+#include "tests/testing/await.h"
 #include "tests/testing/expected_run.h"
 #include "tests/testing/loopback.h"
 #include "tests/testing/model_fixture.h"
@@ -152,6 +154,17 @@ class TestChain {
   int width() const { return static_cast<int>(members_.size()); }
   KeepingHandoff& handoff() { return handoff_; }
   LoopbackNetwork& network() { return *network_; }
+  // Has all frames delivered that come, until `condition()`, which is `what` in the words of a failure.
+  template <typename Condition>
+  [[nodiscard]] ::testing::AssertionResult DeliverUntil(std::string_view what, Condition condition) {
+    return testing::Await(what, [&] {
+      if (condition()) return true;
+      network_->DeliverAll();
+      return condition();
+    });
+  }
+  // Until all of `members` are done with the job.
+  [[nodiscard]] ::testing::AssertionResult DeliverUntilDone(JobId job, const std::vector<int>& members);
   // Jobs that left state on any edge.
   size_t live_edge_jobs() const;
 

@@ -5,9 +5,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "kernels/base/mutex.h"
 #include "server/base/clock.h"
+#include "tests/testing/await_change.h"
 
 namespace runahead::testing {
 
@@ -65,7 +67,10 @@ class FakeClock : public Clock {
   // Advance().
   void AwaitWaiters(int count) RUNAHEAD_EXCLUDES(mu_) {
     MutexLock lock(mu_);
-    while (static_cast<int>(waiters_.size() + alarms_.size()) < count) waiters_changed_.Wait(mu_);
+    ChangeWait wait(absl::StrCat(count, " threads and alarms wait on the fake clock"));
+    while (static_cast<int>(waiters_.size() + alarms_.size()) < count) {
+      if (!wait.Next(mu_, waiters_changed_)) return;
+    }
   }
 
  private:

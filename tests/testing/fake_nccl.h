@@ -19,6 +19,7 @@
 #include "kernels/base/mutex.h"
 #include "kernels/cuda/nccl_api.h"
 #include "kernels/cuda/peer_comm.h"
+#include "tests/testing/await_change.h"
 
 namespace runahead::testing {
 
@@ -78,7 +79,10 @@ class FakeNccl final : public NcclApi {
   }
   void Await(const std::string& call, int count) RUNAHEAD_EXCLUDES(mu_) {
     MutexLock lock(mu_);
-    while (std::count(calls_.begin(), calls_.end(), call) < count) changed_.Wait(mu_);
+    ChangeWait wait(absl::StrCat(call, " was called ", count, " times"));
+    while (std::count(calls_.begin(), calls_.end(), call) < count) {
+      if (!wait.Next(mu_, changed_)) return;
+    }
   }
 
   std::string version() override { return "2.27.7"; }

@@ -16,6 +16,7 @@
 #include "kernels/base/mutex.h"
 #include "kernels/cuda/peer_comm.h"
 #include "server/base/task_thread.h"
+#include "tests/testing/await_change.h"
 
 namespace runahead::testing {
 
@@ -95,7 +96,10 @@ class FakePeerNetwork {
   // At least so many.
   void AwaitUnderWay(size_t count) RUNAHEAD_EXCLUDES(mu_) {
     MutexLock lock(mu_);
-    while (CountLocked([](const Rank& rank) { return rank.operations.size(); }) < count) changed_.Wait(mu_);
+    ChangeWait wait(absl::StrCat(count, " sends and receives are under way"));
+    while (CountLocked([](const Rank& rank) { return rank.operations.size(); }) < count) {
+      if (!wait.Next(mu_, changed_)) return;
+    }
   }
   // Communicators that were ever opened.
   size_t opened() const RUNAHEAD_EXCLUDES(mu_) {
@@ -104,7 +108,10 @@ class FakePeerNetwork {
   }
   void AwaitOpened(size_t count) RUNAHEAD_EXCLUDES(mu_) {
     MutexLock lock(mu_);
-    while (opened_ < count) changed_.Wait(mu_);
+    ChangeWait wait(absl::StrCat(count, " communicators were opened"));
+    while (opened_ < count) {
+      if (!wait.Next(mu_, changed_)) return;
+    }
   }
   size_t transfers() const RUNAHEAD_EXCLUDES(mu_) {
     MutexLock lock(mu_);

@@ -4,21 +4,16 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/monotonic.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/random.h"
 #include "server/rpc/transport_options.h"
+#include "tests/testing/await_change.h"
 
 namespace runahead::testing {
-namespace {
-
-// Longer than anything takes that a test awaits.
-constexpr absl::Duration kLongestAwait = absl::Minutes(1);
-
-}  // namespace
-
 class FakeWorker::WorkerService final : public v1::Worker::Service {
  public:
   explicit WorkerService(FakeWorker& worker) : worker_(worker) {}
@@ -436,7 +431,7 @@ std::optional<v1::MoveEnd> FakeWorker::TakeMove(uint64_t lease, int64_t prompt, 
 
 std::vector<v1::MoveSequence> FakeWorker::AwaitMoves(size_t count) {
   std::vector<v1::MoveSequence> moves;
-  Await([&]() RUNAHEAD_REQUIRES(mu_) {
+  Await(absl::StrCat("the router has ordered ", count, " moves"), [&]() RUNAHEAD_REQUIRES(mu_) {
     moves = moves_;
     return moves_.size() >= count;
   });
@@ -452,7 +447,10 @@ void FakeWorker::Release(const v1::LeaseId& lease) {
 void FakeWorker::DropStream() {
   MutexLock lock(mu_);
   if (stream_context_ != nullptr) stream_context_->TryCancel();
-  while (stream_context_ != nullptr) changed_.Wait(mu_);
+  ChangeWait wait("the stream has ended");
+  while (stream_context_ != nullptr) {
+    if (!wait.Next(mu_, changed_)) return;
+  }
 }
 
 void FakeWorker::SendFirstToken(uint64_t job, int32_t id) {
@@ -487,21 +485,17 @@ void FakeWorker::SendDone(uint64_t job, const absl::Status& status, v1::JobCause
 }
 
 template <typename Condition>
-void FakeWorker::Await(const Condition& condition) {
-  const absl::Time until = absl::Now() + kLongestAwait;
+void FakeWorker::Await(std::string what, const Condition& condition) {
   MutexLock lock(mu_);
+  testing::ChangeWait wait(std::move(what));
   while (!condition()) {
-    if (absl::Now() >= until) {
-      ADD_FAILURE() << "what the test awaits of a fake worker has not come within " << kLongestAwait;
-      return;
-    }
-    changed_.WaitFor(mu_, until - absl::Now());
+    if (!wait.Next(mu_, changed_)) return;
   }
 }
 
 std::vector<v1::StartJob> FakeWorker::AwaitStarts(size_t count) {
   std::vector<v1::StartJob> starts;
-  Await([&]() RUNAHEAD_REQUIRES(mu_) {
+  Await(absl::StrCat("the router has started ", count, " jobs"), [&]() RUNAHEAD_REQUIRES(mu_) {
     starts = starts_;
     return starts_.size() >= count;
   });
@@ -509,7 +503,7 @@ std::vector<v1::StartJob> FakeWorker::AwaitStarts(size_t count) {
 }
 
 void FakeWorker::AwaitDrained() {
-  Await([&]() RUNAHEAD_REQUIRES(mu_) { return drained_; });
+  Await("the router has said that this worker has drained", [&]() RUNAHEAD_REQUIRES(mu_) { return drained_; });
 }
 
 bool FakeWorker::drained() const {
@@ -518,12 +512,12 @@ bool FakeWorker::drained() const {
 }
 
 void FakeWorker::AwaitRouter() {
-  Await([&]() RUNAHEAD_REQUIRES(mu_) { return router_incarnation_ != 0; });
+  Await("a router's stream is open", [&]() RUNAHEAD_REQUIRES(mu_) { return router_incarnation_ != 0; });
 }
 
 v1::FormLine FakeWorker::AwaitLine(const std::function<bool(const v1::FormLine&)>& matches) {
   v1::FormLine line;
-  Await([&]() RUNAHEAD_REQUIRES(mu_) {
+  Await("the router has formed such a line", [&]() RUNAHEAD_REQUIRES(mu_) {
     if (!lines_.empty()) line = lines_.back();
     return !lines_.empty() && matches(line);
   });
@@ -531,23 +525,27 @@ v1::FormLine FakeWorker::AwaitLine(const std::function<bool(const v1::FormLine&)
 }
 
 void FakeWorker::AwaitCancel(uint64_t job) {
-  Await([&]() RUNAHEAD_REQUIRES(mu_) { return cancels_.contains(job); });
+  Await(absl::StrCat("the router has cancelled job ", job),
+        [&]() RUNAHEAD_REQUIRES(mu_) { return cancels_.contains(job); });
 }
 
 void FakeWorker::AwaitReservations(int count) {
-  Await([&]() RUNAHEAD_REQUIRES(mu_) { return reservations_ >= count; });
+  Await(absl::StrCat(count, " reservations were asked for"),
+        [&]() RUNAHEAD_REQUIRES(mu_) { return reservations_ >= count; });
 }
 
 void FakeWorker::AwaitUnanswered(int count) {
-  Await([&]() RUNAHEAD_REQUIRES(mu_) { return unanswered_ >= count; });
+  Await(absl::StrCat(count, " calls have hung"), [&]() RUNAHEAD_REQUIRES(mu_) { return unanswered_ >= count; });
 }
 
 void FakeWorker::AwaitLeases(size_t held) {
-  Await([&]() RUNAHEAD_REQUIRES(mu_) { return leases_.size() == held; });
+  Await(absl::StrCat("exactly ", held, " leases are held"),
+        [&]() RUNAHEAD_REQUIRES(mu_) { return leases_.size() == held; });
 }
 
 void FakeWorker::AwaitDecodes(int count) {
-  Await([&]() RUNAHEAD_REQUIRES(mu_) { return decodes_ >= count; });
+  Await(absl::StrCat(count, " Generate calls have streamed"),
+        [&]() RUNAHEAD_REQUIRES(mu_) { return decodes_ >= count; });
 }
 
 size_t FakeWorker::leases() const {

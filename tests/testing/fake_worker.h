@@ -53,7 +53,7 @@ struct FakeBehaviour {
   absl::Duration generate_takes;  // before its tokens
 };
 
-// Thread-safe. Every Await blocks until what it names has happened; a test that waits in vain for a minute fails.
+// Thread-safe. Every Await blocks until what it names has happened; a test that waits in vain fails.
 class FakeWorker final {
  public:
   // Serves on `address` ("127.0.0.1:0" takes a free port).
@@ -130,7 +130,7 @@ class FakeWorker final {
   void Keep(const v1::DecodeRequest& request, int64_t prompt, const std::vector<int32_t>& output)
       RUNAHEAD_REQUIRES(mu_);
   template <typename Condition>
-  void Await(const Condition& condition) RUNAHEAD_EXCLUDES(mu_);
+  void Await(std::string what, const Condition& condition) RUNAHEAD_EXCLUDES(mu_);
 
   v1::Capabilities capabilities_ RUNAHEAD_GUARDED_BY(mu_);
   std::string address_;

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "tests/testing/await_change.h"
 #include "tests/testing/sum_of.h"
 #include "tests/worker/link/host_buffer.h"
 
@@ -99,7 +101,10 @@ void HandoffFaults::ReleaseVerdicts() {
 
 void HandoffFaults::AwaitHeld(size_t count) {
   MutexLock lock(mu_);
-  while (answers_.size() < count) held_.Wait(mu_);
+  ChangeWait wait(absl::StrCat(count, " answers are held"));
+  while (answers_.size() < count) {
+    if (!wait.Next(mu_, held_)) return;
+  }
 }
 
 Outbound HandoffFaults::Tamper(Outbound bytes) {

@@ -5,7 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/mutex.h"
+#include "tests/testing/await_change.h"
 #include "worker/service/control_service.h"
 
 namespace runahead::testing {
@@ -22,7 +24,10 @@ class KeepingHandler : public ControlHandler {
   absl::StatusOr<v1::Capabilities> OnRouterGone() override {
     Add("gone");
     MutexLock lock(mu_);
-    while (hold_) changed_.Wait(mu_);
+    ChangeWait wait("the test lets the epoch end");
+    while (hold_) {
+      if (!wait.Next(mu_, changed_)) break;
+    }
     capabilities_.set_epoch(capabilities_.epoch() + 1);
     return capabilities_;
   }
@@ -40,7 +45,10 @@ class KeepingHandler : public ControlHandler {
 
   std::vector<std::string> Await(size_t count) {
     MutexLock lock(mu_);
-    while (words_.size() < count) changed_.Wait(mu_);
+    ChangeWait wait(absl::StrCat("the router has commanded ", count, " times"));
+    while (words_.size() < count) {
+      if (!wait.Next(mu_, changed_)) break;
+    }
     return words_;
   }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/base/mutex.h"
+#include "tests/testing/await_change.h"
 #include "tests/testing/fake_device.h"
 
 namespace runahead::testing {
@@ -65,7 +66,10 @@ class RemoteDevice : public FakeDevice {
   // Blocks until a first copy is enqueued.
   void AwaitCopyEnqueued() {
     MutexLock lock(mu_);
-    while (!any_enqueued_) changed_.Wait(mu_);
+    ChangeWait wait("a first copy is enqueued");
+    while (!any_enqueued_) {
+      if (!wait.Next(mu_, changed_)) return;
+    }
   }
   void RefuseHostMemory(bool refuse) { refuse_host_ = refuse; }
   size_t host_bytes() const { return host_bytes_; }  // ever allocated

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -11,9 +10,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 #include "server/rpc/channel.h"
 #include "server/rpc/status.h"
+#include "tests/testing/await.h"
 #include "tests/testing/synthetic_gguf.h"
 #include "worker/format/gguf.h"
 
@@ -123,15 +122,9 @@ void RouterFixture::Start(const RouterSetup& setup) {
 }
 
 void RouterFixture::AwaitReady(int prefill, int decode) {
-  const absl::Time end = absl::Now() + absl::Minutes(1);
-  while (fleet_->ready_prefill() != prefill || fleet_->ready_decode() != decode) {
-    if (absl::Now() > end) {
-      ADD_FAILURE() << "after a minute " << fleet_->ready_prefill() << " prefill workers and " << fleet_->ready_decode()
-                    << " decode workers are ready";
-      return;
-    }
-    absl::SleepFor(absl::Milliseconds(1));
-  }
+  EXPECT_TRUE(Await(absl::StrCat(prefill, " prefill workers and ", decode, " decode workers are ready"),
+                    [&] { return fleet_->ready_prefill() == prefill && fleet_->ready_decode() == decode; }))
+      << fleet_->ready_prefill() << " and " << fleet_->ready_decode() << " are";
 }
 
 void RouterFixture::TearDown() {
@@ -165,13 +158,8 @@ double RouterFixture::Metric(const std::string& name) const {
   return 0;
 }
 
-bool RouterFixture::MetricBecomes(const std::string& name, double value) const {
-  const absl::Time until = absl::Now() + kInVain;
-  while (Metric(name) != value) {
-    if (absl::Now() > until) return false;
-    absl::SleepFor(absl::Milliseconds(1));  // between two looks
-  }
-  return true;
+::testing::AssertionResult RouterFixture::MetricBecomes(const std::string& name, double value) const {
+  return Await(absl::StrCat(name, " is ", value), [&] { return Metric(name) == value; });
 }
 
 }  // namespace runahead::testing

@@ -83,7 +83,7 @@ class RouterFixture : public ::testing::Test {
 
   // Starts workers and router and waits until all have joined.
   void Start(const RouterSetup& setup = {});
-  // Blocks until so many workers are ready.
+  // Blocks until so many workers are ready; the test fails where they do not become so.
   void AwaitReady(int prefill, int decode);
 
   v1::GenerateRequest Prompt(const std::string& text, int max_tokens);
@@ -92,8 +92,8 @@ class RouterFixture : public ::testing::Test {
   v1::Capabilities Able(const std::string& name, v1::WorkerRole role);
   // Of a metric that has this name and these labels, as text: "runahead_x_total{code=\"OK\"}".
   double Metric(const std::string& name) const;
-  // Blocks until the metric has this value; whether it came to it soon enough.
-  [[nodiscard]] bool MetricBecomes(const std::string& name, double value) const;
+  // Blocks until the metric has this value; a failure where it does not come to it.
+  [[nodiscard]] ::testing::AssertionResult MetricBecomes(const std::string& name, double value) const;
 
   ModelInfo model_;
   std::shared_ptr<const Tokenizer> tokenizer_;

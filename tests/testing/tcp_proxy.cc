@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "tests/testing/await_change.h"
 
 namespace runahead::testing {
 namespace {
@@ -67,7 +68,10 @@ void TcpProxy::Cut() {
   MutexLock lock(mu_);
   cut_ = true;
   Wake();
-  while (cut_) cut_done_.Wait(mu_);
+  ChangeWait wait("the connections are cut");
+  while (cut_) {
+    if (!wait.Next(mu_, cut_done_)) return;
+  }
 }
 
 void TcpProxy::Wake() {

@@ -7,10 +7,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
 #include "kernels/base/status_macros.h"
+#include "tests/testing/patience.h"
 
 namespace runahead::testing {
 namespace {
+
+// Longer than any program under test is silent where it does what the test waits for.
+constexpr absl::Duration kLongestSilence = absl::Seconds(100);
 
 std::vector<char*> Pointers(std::vector<std::string>& texts) {
   std::vector<char*> pointers;
@@ -34,7 +41,8 @@ bool ReadSome(int& fd, std::string& text) {
 
 }  // namespace
 
-TestProcess::TestProcess(std::vector<std::string> args, const std::vector<std::string>& environment) {
+TestProcess::TestProcess(std::vector<std::string> args, const std::vector<std::string>& environment)
+    : program_(absl::StrJoin(args, " ")) {
   int in[2], out[2], err[2];
   RUNAHEAD_CHECK(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0);
   signal(SIGPIPE, SIG_IGN);
@@ -86,10 +94,19 @@ void TestProcess::CloseInput() {
 }
 
 bool TestProcess::ReadUntil(const std::function<bool()>& done) {
+  const absl::Duration patience = Patience(kLongestSilence);
   while (!done()) {
     if (out_fd_ < 0 && err_fd_ < 0) return false;
     pollfd waits[] = {{out_fd_, POLLIN, 0}, {err_fd_, POLLIN, 0}};  // -1 is passed over
-    if (poll(waits, 2, -1) < 0) continue;
+    const int ready = poll(waits, 2, static_cast<int>(absl::ToInt64Milliseconds(patience)));
+    if (ready < 0) continue;  // a signal
+    if (ready == 0) {
+      ADD_FAILURE() << "waited " << absl::FormatDuration(patience) << " in vain for another word of " << program_
+                    << "; its output so far:\n"
+                    << out_ << "\nand its errors:\n"
+                    << err_;
+      return false;
+    }
     if (waits[0].revents != 0) ReadSome(out_fd_, out_);
     if (waits[1].revents != 0) ReadSome(err_fd_, err_);
   }
@@ -107,6 +124,7 @@ bool TestProcess::ReadErrUntil(const std::string& text) {
 int TestProcess::Wait() {
   CloseInput();
   ReadUntil([] { return false; });
+  if (out_fd_ >= 0 || err_fd_ >= 0) kill(pid_, SIGKILL);  // it has said nothing for too long
   int status = 0;
   RUNAHEAD_CHECK(waitpid(pid_, &status, 0) == pid_);
   pid_ = -1;

@@ -28,15 +28,18 @@ class TestProcess {
   const std::string& out() const { return out_; }
   const std::string& err() const { return err_; }
 
-  // Reads until `done()`; false when both pipes were closed before.
+  // Reads until `done()`; false when both pipes were closed before. A process that says nothing for 100 seconds, times
+  // the factor of patience.h, fails the test; it is shown what the process had said, and this returns false.
   bool ReadUntil(const std::function<bool()>& done);
   bool ReadOutUntil(const std::string& text);
   bool ReadErrUntil(const std::string& text);
 
-  // Closes its stdin, reads all, and returns its exit code, or 128 + the signal that ended it.
+  // Closes its stdin, reads all, and returns its exit code, or 128 + the signal that ended it: SIGKILL, from here,
+  // where it was silent for too long.
   int Wait();
 
  private:
+  const std::string program_;  // with its arguments
   pid_t pid_ = -1;
   int in_fd_ = -1;
   int out_fd_ = -1;

@@ -16,6 +16,7 @@
 #include "runahead/v1/inference.grpc.pb.h"
 #include "server/rpc/server.h"
 #include "server/rpc/status.h"
+#include "tests/testing/await_change.h"
 
 namespace runahead::testing {
 
@@ -124,7 +125,10 @@ class Gate {
   }
   void Wait() {
     MutexLock lock(mu_);
-    while (!open_) changed_.Wait(mu_);
+    ChangeWait wait("the test opens the door");
+    while (!open_) {
+      if (!wait.Next(mu_, changed_)) return;
+    }
   }
 
  private:

@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/generate/fake_inference.h"
+#include "tests/testing/await_change.h"
 
 namespace runahead {
 namespace {
@@ -124,7 +125,10 @@ TEST(ServiceTimer, CancelEndsTheCallThatRunsAndAllAfterIt) {
   std::thread canceller([&] {
     {
       MutexLock lock(mu);
-      while (!running) changed.Wait(mu);
+      testing::ChangeWait wait("the router has a request");
+      while (!running) {
+        if (!wait.Next(mu, changed)) break;
+      }
     }
     timer.Cancel();
   });

@@ -24,12 +24,12 @@ inline Tensor Make(int64_t rows, int64_t cols, DType dtype = DType::kF32) {
   return MakeTensor(Bytes(rows * cols * DTypeSize(dtype)), dtype, rows, cols);
 }
 
-inline testing::Matcher<const absl::Status&> Refused(const std::vector<std::string>& words) {
-  std::vector<testing::Matcher<std::string>> parts;
-  for (const std::string& word : words) parts.push_back(testing::HasSubstr(word));
-  return testing::AllOf(testing::Property(&absl::Status::code, absl::StatusCode::kInvalidArgument),
-                        testing::ResultOf([](const absl::Status& status) { return std::string(status.message()); },
-                                          testing::AllOfArray(parts)));
+inline ::testing::Matcher<const absl::Status&> Refused(const std::vector<std::string>& words) {
+  std::vector<::testing::Matcher<std::string>> parts;
+  for (const std::string& word : words) parts.push_back(::testing::HasSubstr(word));
+  return ::testing::AllOf(::testing::Property(&absl::Status::code, absl::StatusCode::kInvalidArgument),
+                          ::testing::ResultOf([](const absl::Status& status) { return std::string(status.message()); },
+                                              ::testing::AllOfArray(parts)));
 }
 
 }  // namespace runahead::checked

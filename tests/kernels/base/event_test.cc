@@ -31,7 +31,7 @@ TEST(Event, FiresOnceAndKeepsTheFirstStatus) {
   EXPECT_TRUE(source.Fire(absl::DataLossError("bad slice")));
   EXPECT_FALSE(source.Fire(absl::OkStatus()));
   event.OnFire([&](const absl::Status& status) { seen.push_back(status); });
-  EXPECT_THAT(seen, testing::ElementsAre(absl::DataLossError("bad slice"), absl::DataLossError("bad slice")));
+  EXPECT_THAT(seen, ::testing::ElementsAre(absl::DataLossError("bad slice"), absl::DataLossError("bad slice")));
   EXPECT_EQ(event.Wait(), absl::DataLossError("bad slice"));
 }
 

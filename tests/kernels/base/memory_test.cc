@@ -31,7 +31,7 @@ TEST(HostMemory, BudgetRefusesNamesSizesAndGetsItsBytesBack) {
   auto second = AllocateHostMemory(64, budget);
   EXPECT_EQ(second.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(second.status().message()),
-              testing::AllOf(testing::HasSubstr("1024"), testing::HasSubstr("64")));
+              ::testing::AllOf(::testing::HasSubstr("1024"), ::testing::HasSubstr("64")));
   first->reset();
   EXPECT_EQ(budget->used(), 0u);
   EXPECT_TRUE(AllocateHostMemory(64, budget).ok());

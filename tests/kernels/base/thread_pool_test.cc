@@ -10,10 +10,12 @@
 #include <thread>
 #include <vector>
 
+#include "tests/testing/await.h"
+
 namespace runahead {
 namespace {
 
-class ThreadPoolTest : public testing::TestWithParam<int> {};
+class ThreadPoolTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(ThreadPoolTest, RunsEveryItemOnce) {
   ThreadPool pool(GetParam());
@@ -35,7 +37,7 @@ TEST(ThreadPool, WorkersStepBackAndTheCallerDoesNot) {
   const std::thread::id caller = std::this_thread::get_id();
   pool.ParallelFor(2, [&](int64_t) {
     ++running;
-    while (running < 2) std::this_thread::yield();  // so that either thread has an item
+    EXPECT_TRUE(testing::Await("either thread has an item", [&] { return running == 2; }));
     seen[std::this_thread::get_id() == caller] = nice();
   });
   EXPECT_EQ(seen[1], before);
@@ -83,7 +85,7 @@ TEST(ThreadPool, WhatGoesFirstDoesNotWaitForTheEndOfALongLoop) {
   ThreadPool pool(2);
   std::atomic<bool> begun = false, first_ran = false;
   std::thread first = GoesFirst([&] {
-    while (!begun) std::this_thread::yield();
+    EXPECT_TRUE(testing::Await("the long loop has begun", [&] { return begun.load(); }));
     pool.ParallelFor(8, [](int64_t) {});
     first_ran = true;
   });
@@ -91,7 +93,7 @@ TEST(ThreadPool, WhatGoesFirstDoesNotWaitForTheEndOfALongLoop) {
   std::atomic<int> ran = 0;
   pool.ParallelFor(1000, [&](int64_t i) {
     begun = true;
-    while (i == 0 && !first_ran) std::this_thread::yield();
+    if (i == 0) EXPECT_TRUE(testing::Await("the loop that goes first is over", [&] { return first_ran.load(); }));
     ++ran;
   });
   first.join();
@@ -115,7 +117,7 @@ TEST_P(ThreadPoolTest, LoopsOfBothKindsRunEachItemOnce) {
   EXPECT_EQ(wrong, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, testing::Values(1, 2, 3, 8));
+INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, ::testing::Values(1, 2, 3, 8));
 
 }  // namespace
 }  // namespace runahead

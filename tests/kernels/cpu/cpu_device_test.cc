@@ -9,9 +9,9 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
-#include <thread>
 
 #include "tests/kernels/cpu/random_weights.h"
+#include "tests/testing/await.h"
 
 namespace runahead {
 namespace {
@@ -105,7 +105,7 @@ TEST(CpuDevice, ComputeThreadsStepBackAsItsStreamsDo) {
     }
     return threads;
   };
-  while (behind() < 3) std::this_thread::yield();  // two workers and the stream; for ever where one does not
+  EXPECT_TRUE(testing::Await("two workers and the stream have stepped back", [&] { return behind() >= 3; }));
 }
 
 TEST(CpuDevice, LinearRefusesWrongArguments) {
@@ -123,7 +123,7 @@ TEST(CpuDevice, LinearRefusesWrongArguments) {
   Tensor beyond = x;
   beyond.stride = 100;
   EXPECT_THAT(std::string(device->Linear(*stream, beyond, decode_only, invariant, out).message()),
-              testing::HasSubstr("buffer"));
+              ::testing::HasSubstr("buffer"));
   EXPECT_EQ(device->LoadWeights(source.Source(), 0).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
@@ -144,7 +144,7 @@ TEST(CpuDevice, APackedMatrixIsCutWhereItsSourceSays) {
   for (const auto& [first_row, cols] : {std::pair(0, 64), std::pair(64, 64), std::pair(64, 136), std::pair(128, 71)}) {
     const absl::Status status = linear(first_row, cols);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << first_row;
-    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("cuts"));
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("cuts"));
   }
   EXPECT_TRUE(device->Record(*stream).Wait().ok());
 }

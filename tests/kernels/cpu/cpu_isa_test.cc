@@ -93,7 +93,7 @@ constexpr Limit kLimits[] = {
 };
 
 // Runs as it is, and again with ONEDNN_MAX_CPU_ISA set to each of these (CMakeLists.txt).
-class CpuIsaWithinTheLimit : public testing::Test {
+class CpuIsaWithinTheLimit : public ::testing::Test {
  protected:
   void SetUp() override {
     const char* const variable = std::getenv("ONEDNN_MAX_CPU_ISA");

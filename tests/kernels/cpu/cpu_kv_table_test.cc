@@ -8,9 +8,9 @@
 namespace runahead {
 namespace {
 
-using testing::ElementsAre;
-using testing::FieldsAre;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::FieldsAre;
+using ::testing::IsEmpty;
 
 KvLayout Layout(std::vector<KvSequence> sequences) {
   return {.page_tokens = 256, .pages = {0, 1, 2, 3}, .sequences = std::move(sequences)};

@@ -54,7 +54,7 @@ struct Case {
   int64_t m, n, k;
 };
 
-class GemmTest : public testing::TestWithParam<int> {};  // threads
+class GemmTest : public ::testing::TestWithParam<int> {};  // threads
 
 double Rounded(DType dtype, double value) {
   return dtype == DType::kF32 ? static_cast<float>(value) : ToFloat(ToBFloat16(static_cast<float>(value)));
@@ -159,7 +159,7 @@ TEST_P(GemmTest, ARowIsBitwiseTheSameInAPaddedCall) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, GemmTest, testing::Values(1, 2, 3));
+INSTANTIATE_TEST_SUITE_P(Threads, GemmTest, ::testing::Values(1, 2, 3));
 
 // On every machine, whichever product it takes for its own.
 TEST(PanelGemm, AnElementIsBitwiseTheSameWhateverIsBesideItAndOnAnyThreads) {

@@ -16,7 +16,7 @@
 namespace runahead {
 namespace {
 
-class Int8DeviceTest : public testing::TestWithParam<WeightType> {
+class Int8DeviceTest : public ::testing::TestWithParam<WeightType> {
  protected:
   static constexpr int64_t kRows = 199, kMost = 70;
 
@@ -73,7 +73,7 @@ TEST(Int8Scale, ThatIsMadeAgainIsTheSame) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, Int8DeviceTest, testing::ValuesIn(kInt8Types),
+INSTANTIATE_TEST_SUITE_P(Types, Int8DeviceTest, ::testing::ValuesIn(kInt8Types),
                          [](const auto& test) { return std::string(BlockOf(test.param).name); });
 
 }  // namespace

@@ -35,7 +35,7 @@ std::vector<float> ActivationsOfManyMagnitudes(int64_t m, int64_t cols, uint32_t
   return x;
 }
 
-class Int8NumbersTest : public testing::TestWithParam<WeightType> {
+class Int8NumbersTest : public ::testing::TestWithParam<WeightType> {
  protected:
   // Of all rows of `source`, with every kernel of this machine.
   static void ExpectTheScalarFormula(const RandomWeights& source, const std::vector<float>& x, int64_t m) {
@@ -85,7 +85,7 @@ TEST_P(Int8NumbersTest, ADamagedScaleShowsInItsRowAndInNoOther) {
     if (minimum && !sound.HasMinimum()) continue;
     for (const uint16_t half : kDamagedHalves) {
       for (const int64_t row : {0, 9, 20, 36}) {
-        SCOPED_TRACE(testing::Message() << half << " in row " << row << (minimum ? ", its minimum" : ""));
+        SCOPED_TRACE(::testing::Message() << half << " in row " << row << (minimum ? ", its minimum" : ""));
         const RandomWeights damaged = sound.WithHalf(row, cols - 1, minimum, half);
         ExpectTheScalarFormula(damaged, x, kM);
         const std::vector<float> scalar = ScalarProducts(damaged, x, kM);
@@ -100,7 +100,7 @@ TEST_P(Int8NumbersTest, ADamagedScaleShowsInItsRowAndInNoOther) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, Int8NumbersTest, testing::ValuesIn(kInt8Types),
+INSTANTIATE_TEST_SUITE_P(Types, Int8NumbersTest, ::testing::ValuesIn(kInt8Types),
                          [](const auto& test) { return std::string(BlockOf(test.param).name); });
 
 // Each block of `x` as kernels quantise it, next to `x` as one row among others.

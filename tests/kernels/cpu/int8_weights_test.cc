@@ -16,7 +16,7 @@
 namespace runahead {
 namespace {
 
-class Int8WeightsTest : public testing::TestWithParam<WeightType> {};
+class Int8WeightsTest : public ::testing::TestWithParam<WeightType> {};
 
 TEST_P(Int8WeightsTest, RowsComeBackAsTheNearestFloat) {
   for (int64_t rows : {1, 16, 37}) {
@@ -144,7 +144,7 @@ TEST_P(Int8WeightsTest, AreAboutAsLargeAsInTheFileWhereRowsFillGroups) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, Int8WeightsTest, testing::ValuesIn(kInt8Types),
+INSTANTIATE_TEST_SUITE_P(Types, Int8WeightsTest, ::testing::ValuesIn(kInt8Types),
                          [](const auto& test) { return std::string(BlockOf(test.param).name); });
 
 // As Q, K and V of a file: the rows of Q one by one, in an order of their own.

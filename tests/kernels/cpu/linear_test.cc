@@ -43,8 +43,8 @@ struct Products {
   CpuLinear linear{KernelsFor(DetectCpuIsa() >= CpuIsa::kAvx512), pool, *gemm};
 };
 
-class CpuLinearThreads : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Threads, CpuLinearThreads, testing::Values(1, 2));
+class CpuLinearThreads : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Threads, CpuLinearThreads, ::testing::Values(1, 2));
 
 TEST_P(CpuLinearThreads, PackedAndStoredFormsAgreeWithDouble) {
   Products products(GetParam());
@@ -84,8 +84,8 @@ TEST(CpuLinear, In8BitsPrefillAndDecodeGiveBitwiseTheSame) {
   for (int64_t n = 0; n < 40; ++n) EXPECT_EQ(some.row<float>(0)[n], decode.row<float>(0)[3 + n]) << n;
 }
 
-class CpuLinearForms : public testing::TestWithParam<bool> {};  // in 8 bits, or as stored
-INSTANTIATE_TEST_SUITE_P(Int8, CpuLinearForms, testing::Bool());
+class CpuLinearForms : public ::testing::TestWithParam<bool> {};  // in 8 bits, or as stored
+INSTANTIATE_TEST_SUITE_P(Int8, CpuLinearForms, ::testing::Bool());
 
 TEST_P(CpuLinearForms, RowsThatLieApartAreAddedToInTheRangeAskedFor) {
   constexpr int64_t kRows = 5, kCols = 96, kFirst = 3, kAsked = 70;

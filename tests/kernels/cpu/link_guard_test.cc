@@ -185,7 +185,7 @@ std::map<std::string, std::set<std::string>> DeclaredArguments() {
   return declared;
 }
 
-class LinkGuardOps : public testing::TestWithParam<std::string> {
+class LinkGuardOps : public ::testing::TestWithParam<std::string> {
  protected:
   absl::Status Enqueue(Device& device, const std::string& on_host) {
     const auto stream = device.NewStream("op");
@@ -206,7 +206,7 @@ TEST_P(LinkGuardOps, RefusesEachArgumentInHostMemory) {
   for (const std::string& name : std::set<std::string>(names_)) {
     const absl::Status status = Enqueue(*device, name);
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << name;
-    EXPECT_THAT(std::string(status.message()), testing::StartsWith(GetParam() + ": " + name + " is not"));
+    EXPECT_THAT(std::string(status.message()), ::testing::StartsWith(GetParam() + ": " + name + " is not"));
   }
 }
 
@@ -227,10 +227,10 @@ std::vector<std::string> OpsOfTheDevice() {
 TEST(LinkGuard, TheseTestsCallEveryOp) {
   std::vector<std::string> called;
   for (const auto& [op, call] : OpCalls()) called.push_back(op);
-  EXPECT_THAT(OpsOfTheDevice(), testing::ElementsAreArray(called));
+  EXPECT_THAT(OpsOfTheDevice(), ::testing::ElementsAreArray(called));
 }
 
-INSTANTIATE_TEST_SUITE_P(Ops, LinkGuardOps, testing::ValuesIn([] {
+INSTANTIATE_TEST_SUITE_P(Ops, LinkGuardOps, ::testing::ValuesIn([] {
                            std::vector<std::string> ops;
                            for (const auto& [op, call] : OpCalls()) ops.push_back(op);
                            return ops;

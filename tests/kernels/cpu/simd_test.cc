@@ -46,7 +46,7 @@ OutRow OnEveryIsa(int64_t n, DType dtype, const Run& run) {
   return out;
 }
 
-class SimdTest : public testing::TestWithParam<DType> {};  // of the output
+class SimdTest : public ::testing::TestWithParam<DType> {};  // of the output
 
 TEST_P(SimdTest, RmsNorm) {
   for (int64_t n : kSizes) {
@@ -174,7 +174,7 @@ TEST_P(SimdTest, GatedActivate) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(OutputTypes, SimdTest, testing::Values(DType::kF32, DType::kBF16));
+INSTANTIATE_TEST_SUITE_P(OutputTypes, SimdTest, ::testing::Values(DType::kF32, DType::kBF16));
 
 struct Top {
   std::vector<int32_t> ids;
@@ -188,7 +188,7 @@ Top TopOf(const CpuKernels& kernels, const std::vector<float>& logits, int64_t k
   return top;
 }
 
-class TopKTest : public testing::TestWithParam<bool> {
+class TopKTest : public ::testing::TestWithParam<bool> {
  protected:
   const CpuKernels& kernels() const { return KernelsFor(GetParam()); }
   void SetUp() override {
@@ -238,7 +238,7 @@ TEST_P(TopKTest, StrangeNumbers) {
   EXPECT_EQ(top.log_sum, 1e30f);
 }
 
-INSTANTIATE_TEST_SUITE_P(Isas, TopKTest, testing::Values(false, true));
+INSTANTIATE_TEST_SUITE_P(Isas, TopKTest, ::testing::Values(false, true));
 
 }  // namespace
 }  // namespace runahead

@@ -27,7 +27,7 @@ struct Loaded {
   std::optional<StoredWeights> weights;
 };
 
-class StoredWeightsTest : public testing::TestWithParam<WeightType> {
+class StoredWeightsTest : public ::testing::TestWithParam<WeightType> {
  protected:
   int64_t OddCols() const { return IsPlain(GetParam()) ? 129 : ColsFor(GetParam(), 96); }
 };
@@ -154,7 +154,7 @@ TEST_P(StoredWeightsTest, ADamagedScaleShowsInItsRowAndInNoOther) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(AllTypes, StoredWeightsTest, testing::ValuesIn(kAllWeightTypes));
+INSTANTIATE_TEST_SUITE_P(AllTypes, StoredWeightsTest, ::testing::ValuesIn(kAllWeightTypes));
 
 TEST(StoredWeights, StacksRunsOfSeveralTypesAndPermutesRows) {
   const int64_t cols = 64;
@@ -199,8 +199,8 @@ TEST(StoredWeights, RunsWithAndWithoutSuperblocksAreOneMatrix) {
   }
 }
 
-class StoredWeightsOut : public testing::TestWithParam<WeightType> {};
-INSTANTIATE_TEST_SUITE_P(Layouts, StoredWeightsOut, testing::Values(WeightType::kQ4_1, WeightType::kQ4_K));
+class StoredWeightsOut : public ::testing::TestWithParam<WeightType> {};
+INSTANTIATE_TEST_SUITE_P(Layouts, StoredWeightsOut, ::testing::Values(WeightType::kQ4_1, WeightType::kQ4_K));
 
 TEST_P(StoredWeightsOut, AccumulatesStridesAndRounds) {
   const int64_t cols = ColsFor(GetParam(), 96), stride = cols + 4;

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <thread>
 #include <vector>
 
 #include "kernels/cuda/cuda_device.h"
@@ -11,7 +10,9 @@
 #include "kernels/cuda/step_graphs.h"
 #include "tests/kernels/cpu/random_weights.h"
 #include "tests/kernels/repeated_step.h"
+#include "tests/testing/await.h"
 #include "tests/testing/cuda_emulation/control.h"
+#include "tests/testing/patience.h"
 
 namespace runahead {
 namespace {
@@ -20,7 +21,7 @@ using cuda_emulation::CountLiveObjects;
 using cuda_emulation::GraphLaunches;
 using cuda_emulation::KernelLaunches;
 
-class CudaStreamTest : public testing::Test {
+class CudaStreamTest : public ::testing::Test {
  protected:
   BufferRef Host(size_t bytes) { return BufferRef::Whole(*device_->Allocate(bytes, MemoryKind::kHost)); }
   BufferRef Gpu(size_t bytes) { return BufferRef::Whole(*device_->Allocate(bytes, MemoryKind::kDevice)); }
@@ -40,7 +41,8 @@ TEST_F(CudaStreamTest, AnEventThatHasFiredKeepsNothingOfTheGpu) {
   const int before = CountLiveObjects().events;
   const Event event = device_->Record(*stream_);
   ASSERT_TRUE(event.Wait().ok());
-  while (CountLiveObjects().events > before) std::this_thread::yield();  // until its stream's thread is through with it
+  EXPECT_TRUE(testing::Await("its stream's thread is through with the event",
+                             [&] { return CountLiveObjects().events <= before; }));
 }
 
 TEST_F(CudaStreamTest, LetsGoOfBuffersAlsoWhereNobodyRecords) {
@@ -49,7 +51,8 @@ TEST_F(CudaStreamTest, LetsGoOfBuffersAlsoWhereNobodyRecords) {
     const BufferRef from = Gpu(256), to = Gpu(256);
     ASSERT_TRUE(device_->Copy(*stream_, from, to).ok());
   }
-  while (CountLiveObjects().device_allocations > before + 300) std::this_thread::yield();
+  EXPECT_TRUE(testing::Await("all but 300 of the buffers are let go of",
+                             [&] { return CountLiveObjects().device_allocations <= before + 300; }));
 }
 
 // A step of KVPR makes tables for all its chunks while copies of megabytes are on their way.
@@ -84,7 +87,7 @@ TEST_F(CudaStreamTest, AFlagIsNobodyElsesBeforeTheStreamHasPassedIt) {
   second.Fire(absl::OkStatus());
   device_->WaitFor(*other_, others.event());
   first.Fire(absl::OkStatus());
-  EXPECT_TRUE(passed.Wait(absl::Seconds(60)).ok()) << "the other stream's wait took the flag that was raised";
+  EXPECT_TRUE(passed.Wait(testing::LongestWait()).ok()) << "the other stream's wait took the flag that was raised";
   others.Fire(absl::OkStatus());
 }
 

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/fake_nccl.h"
+#include "tests/testing/patience.h"
 #include "tests/worker/link/host_buffer.h"
 
 namespace runahead {
@@ -36,7 +37,7 @@ class NcclPeerCommTest : public ::testing::Test {
     ASSERT_TRUE(Await(from_->ready()).ok());
     ASSERT_TRUE(Await(to_->ready()).ok());
   }
-  static absl::Status Await(const Event& event) { return event.Wait(absl::Seconds(60)); }
+  static absl::Status Await(const Event& event) { return event.Wait(testing::LongestWait()); }
   static absl::StatusCode Code(const Event& event) { return Await(event).code(); }
 
   FakeNccl* nccl_ = nullptr;

@@ -4,6 +4,7 @@
 
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/await_change.h"
 #include "tests/testing/fake_clock.h"
 
 namespace runahead {
@@ -29,7 +30,10 @@ class Bell final : public Alarm {
  public:
   void Await() {
     MutexLock lock(mu_);
-    while (!rang_) changed_.Wait(mu_);
+    testing::ChangeWait wait("the alarm has rung");
+    while (!rang_) {
+      if (!wait.Next(mu_, changed_)) return;
+    }
   }
   bool rang() {
     MutexLock lock(mu_);

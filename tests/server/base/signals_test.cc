@@ -3,10 +3,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <thread>
-
 #include "gtest/gtest.h"
 #include "server/base/logging.h"
+#include "tests/testing/await.h"
 
 namespace runahead {
 namespace {
@@ -30,9 +29,9 @@ TEST(StopSignal, SignalsOfTheLogChangeItsLevelAndStopNothing) {
   InitLogging("p", LogLevel::kInfo);
   StopSignal stop;
   kill(getpid(), SIGUSR1);
-  while (!LogEnabled(LogLevel::kDebug)) std::this_thread::yield();
+  EXPECT_TRUE(testing::Await("the level is debug", [] { return LogEnabled(LogLevel::kDebug); }));
   kill(getpid(), SIGUSR2);
-  while (LogEnabled(LogLevel::kDebug)) std::this_thread::yield();
+  EXPECT_TRUE(testing::Await("the level is back", [] { return !LogEnabled(LogLevel::kDebug); }));
   EXPECT_TRUE(LogEnabled(LogLevel::kInfo));
   EXPECT_FALSE(stop.Wait(absl::ZeroDuration()));
   kill(getpid(), SIGTERM);

@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "tests/testing/await.h"
 #include "tests/testing/fake_clock.h"
 
 namespace runahead {
@@ -70,7 +71,7 @@ TEST(TaskThread, AbandonDropsWhatHasNotBegun) {
   thread.Post([&ran, kept] { ++ran; });
   thread.PostWork(1, [&ran, kept] { ++ran; });
   std::jthread abandon([&thread] { thread.Abandon(); });
-  while (kept.use_count() > 1) std::this_thread::yield();
+  EXPECT_TRUE(testing::Await("both tasks that wait are dropped", [&] { return kept.use_count() == 1; }));
   held.go.set_value();
   abandon.join();
   EXPECT_EQ(ran, 0);

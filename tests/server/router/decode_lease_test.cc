@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "server/task/run_here.h"
+#include "tests/testing/await.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/router_fixture.h"
 
@@ -67,7 +68,7 @@ TEST_F(DecodeLeaseTest, AnEndlessStreamOfSmallRequestsStarvesNoLargeOne) {
       }
     });
   }
-  while (served < 2 * kStreams) std::this_thread::yield();
+  EXPECT_TRUE(testing::Await("two requests of each stream were served", [&] { return served >= 2 * kStreams; }));
   const int before = served;
   const Got large = Generate(Ids(500, 500));
   const int overtook = served - before;

@@ -2,7 +2,6 @@
 #include "server/router/inference_service.h"
 
 #include <string>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -33,7 +32,9 @@ class InferenceServiceTest : public testing::RouterFixture {
     for (auto& worker : decode_) worker->Change([](FakeBehaviour& b) { b.decode_until = 0; });
   }
   // Whether so many wait, soon.
-  bool Waits(int count) { return MetricBecomes("runahead_queue_depth{priority=\"normal\"}", count); }
+  ::testing::AssertionResult Waits(int count) {
+    return MetricBecomes("runahead_queue_depth{priority=\"normal\"}", count);
+  }
 };
 
 TEST_F(InferenceServiceTest, WhoIsGoneLeavesTheQueueOfSessionsAtOnce) {

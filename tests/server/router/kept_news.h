@@ -4,17 +4,19 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "kernels/base/mutex.h"
 #include "server/router/worker_connection.h"
+#include "tests/testing/await_change.h"
 
 namespace runahead::testing {
 
-// Keeps it. Thread-safe. Every Await blocks until what it names has happened; in vain for a minute, the test fails.
+// Keeps it. Thread-safe. Every Await blocks until what it names has happened; in vain for LongestWait(), the test
+// fails.
 class KeptNews : public WorkerConnection::Owner {
  public:
   absl::Status Admit(int, const v1::Capabilities&) override {
@@ -58,25 +60,29 @@ class KeptNews : public WorkerConnection::Owner {
   }
   uint64_t AwaitJoined(size_t count) {
     MutexLock lock(mu_);
-    if (!Await([&]() RUNAHEAD_REQUIRES(mu_) { return joined_.size() >= count; })) return 0;
+    if (!Await(absl::StrCat(count, " have joined"), [&]() RUNAHEAD_REQUIRES(mu_) { return joined_.size() >= count; }))
+      return 0;
     return joined_[count - 1];
   }
   bool AwaitPong(uint64_t number) {
     MutexLock lock(mu_);
-    return Await([&]() RUNAHEAD_REQUIRES(mu_) { return last_pong_ >= number; });
+    return Await(absl::StrCat("pong ", number, " has come"),
+                 [&]() RUNAHEAD_REQUIRES(mu_) { return last_pong_ >= number; });
   }
   bool AwaitInterrupted(size_t count) {
     MutexLock lock(mu_);
-    return Await([&]() RUNAHEAD_REQUIRES(mu_) { return interrupted_ >= count; });
+    return Await(absl::StrCat(count, " streams were interrupted"),
+                 [&]() RUNAHEAD_REQUIRES(mu_) { return interrupted_ >= count; });
   }
   bool AwaitResumed(size_t count) {
     MutexLock lock(mu_);
-    return Await([&]() RUNAHEAD_REQUIRES(mu_) { return resumed_ >= count; });
+    return Await(absl::StrCat(count, " streams were resumed"),
+                 [&]() RUNAHEAD_REQUIRES(mu_) { return resumed_ >= count; });
   }
   // The jobs whose end was reported, in the order of the reports.
   std::vector<uint64_t> AwaitDone(size_t count) {
     MutexLock lock(mu_);
-    Await([&]() RUNAHEAD_REQUIRES(mu_) { return done_.size() >= count; });
+    Await(absl::StrCat(count, " ends were reported"), [&]() RUNAHEAD_REQUIRES(mu_) { return done_.size() >= count; });
     return done_;
   }
   // The way to the worker that joined last.
@@ -94,22 +100,21 @@ class KeptNews : public WorkerConnection::Owner {
   }
   std::pair<WorkerState, absl::Status> AwaitLeft(size_t count) {
     MutexLock lock(mu_);
-    if (!Await([&]() RUNAHEAD_REQUIRES(mu_) { return left_.size() >= count; })) return {};
+    if (!Await(absl::StrCat(count, " have left"), [&]() RUNAHEAD_REQUIRES(mu_) { return left_.size() >= count; }))
+      return {};
     return left_[count - 1];
   }
 
  private:
   // False, and a failure of the test, when it waits in vain.
   template <typename Condition>
-  bool Await(const Condition& condition) RUNAHEAD_REQUIRES(mu_) {
-    const absl::Time until = absl::Now() + absl::Seconds(60);
+  bool Await(std::string what, const Condition& condition) RUNAHEAD_REQUIRES(mu_) {
+    ChangeWait wait(std::move(what));
     while (!condition()) {
-      if (absl::Now() >= until) {
-        ADD_FAILURE() << "waited in vain: " << joined_.size() << " joined, " << left_.size() << " left"
-                      << (left_.empty() ? "" : ", the last by " + left_.back().second.ToString());
-        return false;
-      }
-      changed_.WaitFor(mu_, until - absl::Now());
+      if (wait.Next(mu_, changed_)) continue;
+      ADD_FAILURE() << joined_.size() << " have joined, " << left_.size() << " have left"
+                    << (left_.empty() ? "" : ", the last by " + left_.back().second.ToString());
+      return false;
     }
     return true;
   }

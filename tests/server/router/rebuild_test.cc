@@ -2,7 +2,6 @@
 // has, and the client sees none twice and none missing.
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "server/rpc/status.h"
 #include "tests/server/router/faults_fixture.h"
+#include "tests/testing/await.h"
 
 namespace runahead {
 namespace {
@@ -31,6 +31,11 @@ class RebuildTest : public testing::FaultsFixture {
   // Decode workers whose streams stop behind so many tokens.
   void HoldDecode(int64_t tokens) {
     for (auto& worker : decode_) worker->Change([tokens](FakeBehaviour& b) { b.decode_until = tokens; });
+  }
+  void AwaitDecodeRequest() {
+    EXPECT_TRUE(testing::Await("one of two decode workers is asked to decode", [&] {
+      return !decode_[0]->decode_requests().empty() || !decode_[1]->decode_requests().empty();
+    }));
   }
   static void ReadTokens(Call& call, int count) {
     for (int tokens = 0; tokens < count;) {
@@ -116,7 +121,7 @@ TEST_F(RebuildTest, WhatTheTailDrawsForTheSecondTimeIsIgnored) {
   HoldDecode(0);
   Call call(*stub_, Ids(5, 10));
   ReadTokens(call, 1);
-  while (decode_[0]->decode_requests().empty() && decode_[1]->decode_requests().empty()) std::this_thread::yield();
+  AwaitDecodeRequest();
   for (auto& worker : prefill_) {
     worker->Change([](FakeBehaviour& b) { b.token = [](int64_t index) { return static_cast<int32_t>(200 + index); }; });
   }
@@ -239,8 +244,9 @@ TEST_F(RebuildTest, AnAnswerOutlivesAnyNumberOfWorkersThatAreReplaced) {
     ASSERT_TRUE(MetricBecomes("runahead_workers{role=\"decode\",state=\"draining\"}", 1));
     decode_.erase(holds);
     prefill_[0]->AwaitStarts(1 + replaced);
-    while (absl::c_none_of(decode_, [](const auto& worker) { return worker->leases() == 1; }))
-      std::this_thread::yield();
+    ASSERT_TRUE(testing::Await("another worker has its lease", [&] {
+      return absl::c_any_of(decode_, [](const auto& worker) { return worker->leases() == 1; });
+    }));
   }
   HoldDecode(1 << 30);
   const Got got = call.Finish();
@@ -450,7 +456,7 @@ TEST_F(OutputIdsTest, ItGoesOnWhereAWorkerDiesBeforeAnyTokenOfItsOwn) {
   Start({.decode = 2});
   HoldDecode(0);
   Call call(*stub_, With(Ids(5, 10), Counting(100, 103)));
-  while (decode_[0]->decode_requests().empty() && decode_[1]->decode_requests().empty()) std::this_thread::yield();
+  AwaitDecodeRequest();
   KillDecoding();
   const Got got = call.Finish();
   ASSERT_TRUE(got.status.ok()) << got.status;

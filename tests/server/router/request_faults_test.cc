@@ -1,12 +1,12 @@
 // Requests that end badly: clear statuses, nothing left behind, the next request works.
 #include <future>
-#include <thread>
 
 #include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "server/rpc/channel.h"
 #include "server/rpc/status.h"
 #include "tests/server/router/faults_fixture.h"
+#include "tests/testing/await.h"
 
 namespace runahead {
 namespace {
@@ -132,8 +132,8 @@ TEST_F(RequestFaultsTest, AClientThatTakesNothingIsCancelled) {
   Call call(*stub, Ids(5, 4000));
   EXPECT_TRUE(call.Read()->has_started());
   decode_[0]->AwaitDecodes(1);
-  decode_[0]->AwaitLeases(0);                                       // given back although the client reads nothing more
-  while (server_->gate().inside() != 0) std::this_thread::yield();  // cut off, or the call would never end
+  decode_[0]->AwaitLeases(0);  // given back although the client reads nothing more
+  EXPECT_TRUE(testing::Await("the call is cut off", [&] { return server_->gate().inside() == 0; }));
   EXPECT_TRUE(MetricBecomes("runahead_requests_in_flight", 0));
   EXPECT_FALSE(call.Finish().status.ok());
 }
@@ -144,7 +144,7 @@ TEST_F(RequestFaultsTest, DrainLetsRequestsEndAndRefusesNewOnes) {
   Call call(*stub_, Ids(5, 1));
   const uint64_t job = Job();
   auto drained = std::async(std::launch::async, [this] { return server_->Drain(absl::Seconds(30)); });
-  while (!server_->gate().closed()) std::this_thread::yield();
+  EXPECT_TRUE(testing::Await("the drain has closed the gate", [&] { return server_->gate().closed(); }));
   const Got refused = Generate(Ids(5, 1));
   EXPECT_EQ(refused.status.code(), absl::StatusCode::kUnavailable);
   prefill_[0]->SendFirstToken(job, 100);
@@ -161,7 +161,7 @@ TEST_F(RequestFaultsTest, RequestsThatOutliveTheDrainAreToldThatTheRouterStopped
   Call computing(*stub_, Ids(5, 50));
   EXPECT_TRUE(computing.Read()->has_started());
   Call queued(*stub_, Ids(5, 50));
-  while (server_->gate().inside() != 3) std::this_thread::yield();
+  ASSERT_TRUE(testing::Await("all three calls are in", [&] { return server_->gate().inside() == 3; }));
   const bool all_ended = server_->Drain(absl::ZeroDuration(), [this] {
     service_->CutOff(absl::UnavailableError("this router stopped; send the request again"));
   });

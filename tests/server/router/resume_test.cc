@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "server/rpc/server.h"
 #include "tests/server/router/kept_news.h"
+#include "tests/testing/await.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/fake_worker.h"
 #include "tests/testing/keeping_handler.h"
@@ -103,19 +103,19 @@ TEST_F(ResumeTest, ARouterThatGetsNoAnswerGivesTheWorkerUpAndJoinsItAnew) {
   const absl::Time broke = clock.Now();
   network_->Stall(true);
   network_->Cut();
-  while (router_.left() == 0) {
-    clock.AwaitWaiters(1);
-    clock.Advance(absl::Milliseconds(100));
-    absl::SleepFor(absl::Milliseconds(1));  // the network has some time, too
-  }
+  const auto pass_until = [&](const char* what, const auto& condition) {
+    return testing::Await(what, [&] {
+      if (condition()) return true;
+      clock.AwaitWaiters(1);
+      clock.Advance(absl::Milliseconds(100));
+      return false;  // the network has some time, too
+    });
+  };
+  EXPECT_TRUE(pass_until("the worker is lost", [&] { return router_.left() > 0; }));
   EXPECT_GE(clock.Now() - broke, kResumePatience);
   network_->Stall(false);
   // The worker ends the epoch because the same router comes anew; that takes it a moment.
-  while (handler_.Await(0).empty()) {
-    clock.AwaitWaiters(1);
-    clock.Advance(absl::Milliseconds(100));
-    absl::SleepFor(absl::Milliseconds(1));  // the network has some time, too
-  }
+  EXPECT_TRUE(pass_until("the worker has ended the epoch", [&] { return !handler_.Await(0).empty(); }));
   EXPECT_EQ(handler_.Await(1), std::vector<std::string>{"gone"});
 }
 

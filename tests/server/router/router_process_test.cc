@@ -22,6 +22,7 @@
 #include "server/base/descriptor.h"
 #include "server/router/inference_service.h"
 #include "server/rpc/transport_options.h"
+#include "tests/testing/await.h"
 #include "tests/testing/fake_worker.h"
 #include "tests/testing/gguf_builder.h"
 #include "tests/testing/synthetic_gguf.h"
@@ -145,8 +146,10 @@ struct Cluster {
 TEST(RouterProcess, AFreshRouterOfThirtyTwoWorkersHasFewSeries) {
   const Cluster cluster(16, 16);
   std::map<std::string, int> series;
-  const absl::Time until = MonotonicNow() + absl::Minutes(1);
-  while (series["runahead_decode_slots"] < 16 * 4 && MonotonicNow() < until) series = cluster.CountSeries();
+  EXPECT_TRUE(testing::Await("all decode workers have slots", [&] {
+    series = cluster.CountSeries();
+    return series["runahead_decode_slots"] >= 16 * 4;
+  }));
   EXPECT_EQ(series["runahead_decode_slots"], 16 * 4);
   int all = 0;
   for (const auto& [name, count] : series) all += count;

@@ -1,12 +1,11 @@
 // What an operator is told of the workers that join.
 #include "server/router/worker_registry.h"
 
-#include <thread>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
+#include "tests/testing/await.h"
 #include "tests/testing/router_fixture.h"
 
 namespace runahead {
@@ -78,11 +77,8 @@ TEST_F(WorkerRegistryTest, WarnsOnceOfTroubleThatLastsWhateverTheText) {
          }});
   const std::string address = decode_[0]->address();
   const auto refused_for = [&](const std::string& fingerprint) {
-    const absl::Time until = absl::Now() + testing::kInVain;
-    while (absl::Now() < until) {
-      if (absl::StrContains(Generate(Ids(4, 8)).status.message(), fingerprint)) return true;
-    }
-    return false;
+    return testing::Await(absl::StrCat("a request hears of ", fingerprint),
+                          [&] { return absl::StrContains(Generate(Ids(4, 8)).status.message(), fingerprint); });
   };
   EXPECT_TRUE(refused_for("other-0"));
   for (const char* other : {"other-1", "other-2"}) {
@@ -198,9 +194,9 @@ TEST_F(WorkerRegistryTest, AWorkerThatStopsAfterItDrainedIsNotLost) {
   ASSERT_TRUE(MetricBecomes(Workers("decode", "connecting"), 1));
   // Nor when it was sought again, in vain.
   const auto matter = [&] { return std::string(Generate(Ids(4, 8)).status.message()); };
-  const absl::Time until = absl::Now() + testing::kInVain;
-  while (!absl::StrContains(matter(), "failed to connect") && absl::Now() < until) std::this_thread::yield();
-  EXPECT_THAT(matter(), HasSubstr("failed to connect"));
+  EXPECT_TRUE(testing::Await("a request hears that the router failed to connect to it", [&] {
+    return absl::StrContains(matter(), "failed to connect");
+  })) << matter();
   EXPECT_EQ(Metric(Workers("decode", "connecting")), 1);
   EXPECT_EQ(Metric(Workers("decode", "lost")), 0);
 
@@ -222,14 +218,11 @@ TEST_F(WorkerRegistryTest, AWorkerThatComesIntoAVacantSeatJoinsTheLine) {
   EXPECT_THAT(Generate(Ids(600, 4)).started().plan().workers(), ElementsAre("prefill-0", "prefill-1", "prefill-2"));
 
   // It has nothing, once its report of the job's end is here.
-  const absl::Time until = absl::Now() + testing::kInVain;
-  bool retired = registry_->Retire(3);
-  for (; !retired && absl::Now() < until; retired = registry_->Retire(3)) std::this_thread::yield();
-  EXPECT_TRUE(retired);
+  EXPECT_TRUE(testing::Await("it has nothing and retires", [&] { return registry_->Retire(3); }));
   AwaitReady(2, 1);
   registry_->Keep(3);
   AwaitReady(3, 1);
-  while (!registry_->Retire(3)) std::this_thread::yield();
+  EXPECT_TRUE(testing::Await("it retires again", [&] { return registry_->Retire(3); }));
   registry_->Vacate(3);
   EXPECT_EQ(fleet_->line_length(), 2u);
   EXPECT_EQ(Metric(Workers("prefill", "lost")), 0) << "a seat that is vacant is not counted";
@@ -256,7 +249,7 @@ TEST_F(WorkerRegistryTest, AWorkerWhoseNameIsGoneKeepsWhatItHas) {
   third.SendFirstToken(job, 100);
   for (FakeWorker* worker : {prefill_[0].get(), prefill_[1].get(), &third}) worker->SendDone(job);
   EXPECT_EQ(running.Finish().status, absl::OkStatus());
-  while (!registry_->Retire(3)) std::this_thread::yield();
+  EXPECT_TRUE(testing::Await("it has nothing and retires", [&] { return registry_->Retire(3); }));
   EXPECT_EQ(third.cancels(), 0u);
 }
 

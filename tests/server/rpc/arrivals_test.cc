@@ -5,9 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/rpc/status.h"
+#include "tests/testing/await_change.h"
 #include "tests/testing/fake_clock.h"
 
 namespace runahead {
@@ -42,12 +44,18 @@ class FakeCall final : public Arrivals::Call {
   }
   absl::Status AwaitGivenUp() {
     MutexLock lock(mu_);
-    while (given_up_.ok()) changed_.Wait(mu_);
+    testing::ChangeWait wait("the call is given up");
+    while (given_up_.ok()) {
+      if (!wait.Next(mu_, changed_)) break;
+    }
     return given_up_;
   }
   void AwaitReading() {
     MutexLock lock(mu_);
-    while (!reading_) changed_.Wait(mu_);
+    testing::ChangeWait wait("the call reads");
+    while (!reading_) {
+      if (!wait.Next(mu_, changed_)) return;
+    }
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runahead/v1/worker.grpc.pb.h"
@@ -11,6 +12,7 @@
 #include "tests/server/rpc/loopback.h"
 #include "tests/server/rpc/raw_call.h"
 #include "tests/server/rpc/waiting_calls.h"
+#include "tests/testing/await_change.h"
 #include "tests/testing/raw_http2.h"
 
 namespace runahead {
@@ -33,7 +35,10 @@ class Echo final : public MessageService<v1::Worker> {
   // So many streams are done.
   void AwaitDone(int count) {
     MutexLock lock(mu_);
-    while (done_ < count) changed_.Wait(mu_);
+    testing::ChangeWait wait(absl::StrCat(count, " streams are done"));
+    while (done_ < count) {
+      if (!wait.Next(mu_, changed_)) return;
+    }
   }
 
  private:

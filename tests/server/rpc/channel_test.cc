@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/rpc/loopback.h"
+#include "tests/testing/patience.h"
 
 namespace runahead {
 namespace {
@@ -29,7 +30,7 @@ TEST(Channel, SurvivesARestartOnTheSamePort) {
   EXPECT_FALSE(testing::CallListModels(channel).ok());
   auto again = RpcServer::Start({.listen = address, .services = {&service}, .health_names = {}});
   ASSERT_TRUE(again.ok()) << again.status();
-  ASSERT_TRUE(WaitReady(*channel, address, absl::Seconds(30)).ok());
+  ASSERT_TRUE(WaitReady(*channel, address, testing::LongestWait()).ok());
   EXPECT_TRUE(testing::CallListModels(channel).ok());
 }
 

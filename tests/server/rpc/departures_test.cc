@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/rpc/status.h"
+#include "tests/testing/await_change.h"
 #include "tests/testing/fake_clock.h"
 
 namespace runahead {
@@ -30,7 +31,10 @@ class LeavingCall final : public Departures::Call {
   }
   void AwaitCutOff() {
     MutexLock lock(mu_);
-    while (!cut_off_) changed_.Wait(mu_);
+    testing::ChangeWait wait("the call is cut off");
+    while (!cut_off_) {
+      if (!wait.Next(mu_, changed_)) return;
+    }
   }
 
  private:

@@ -15,6 +15,7 @@
 #include "server/rpc/server.h"
 #include "server/rpc/status.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/patience.h"
 
 namespace runahead {
 namespace {
@@ -259,7 +260,7 @@ TEST(Member, AConnectionThatWasMadeAnewIsProvedAnew) {
     worker = std::make_unique<WorkerAt>(key, RealClock(), address);
     absl::Status called = absl::UnavailableError("");
     for (int i = 0; i < 600 && absl::IsUnavailable(called); ++i) {
-      ASSERT_TRUE(WaitReady(*channel, address, absl::Seconds(60)).ok());
+      ASSERT_TRUE(WaitReady(*channel, address, testing::LongestWait()).ok());
       called = Call(channel);
     }
     EXPECT_EQ(called.code(), kOk) << called;

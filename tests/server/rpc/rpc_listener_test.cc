@@ -2,11 +2,13 @@
 
 #include <sys/resource.h>
 
-#include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "kernels/base/mutex.h"
+#include "tests/testing/await.h"
+#include "tests/testing/await_change.h"
 
 namespace runahead {
 namespace {
@@ -37,7 +39,10 @@ class RpcListenerTest : public ::testing::Test {
   }
   void AwaitTaken(size_t count) {
     MutexLock lock(mu_);
-    while (taken_.size() < count) changed_.Wait(mu_);
+    testing::ChangeWait wait(absl::StrCat(count, " connections are taken"));
+    while (taken_.size() < count) {
+      if (!wait.Next(mu_, changed_)) return;
+    }
   }
   size_t Taken() {
     MutexLock lock(mu_);
@@ -106,7 +111,8 @@ TEST_F(RpcListenerTest, LeavesTheLastDescriptorsToTheProcess) {
   std::vector<Descriptor> clients;
   while (Refused(ConnectionRefusal::kDescriptors) == 0) {
     clients.push_back(Connect());
-    while (Taken() + Refused(ConnectionRefusal::kDescriptors) < clients.size()) std::this_thread::yield();
+    ASSERT_TRUE(testing::Await("it has taken or refused the last client",
+                               [&] { return Taken() + Refused(ConnectionRefusal::kDescriptors) >= clients.size(); }));
   }
   const size_t taken = Taken();
   EXPECT_GT(taken, 10u);

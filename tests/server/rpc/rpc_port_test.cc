@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "kernels/base/monotonic.h"
 #include "tests/server/rpc/loopback.h"
+#include "tests/testing/await.h"
 
 namespace runahead {
 namespace {
@@ -58,8 +59,8 @@ TEST_F(RpcPortTest, AChannelWithoutCallsGoesOnOverAnotherConnection) {
   // As a client of anybody's, which gives a connection more time than ours do.
   const auto channel = grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
   EXPECT_TRUE(testing::CallListModels(channel).ok());
-  while (metrics_.open.Value() != 1) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  while (metrics_.open.Value() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(testing::Await("the connection is counted", [&] { return metrics_.open.Value() == 1; }));
+  EXPECT_TRUE(testing::Await("it is closed", [&] { return metrics_.open.Value() == 0; }));
   EXPECT_TRUE(testing::CallListModels(channel).ok());
 }
 

@@ -13,6 +13,9 @@
 #include "kernels/base/mutex.h"
 #include "tests/server/rpc/loopback.h"
 #include "tests/server/rpc/raw_call.h"
+#include "tests/testing/await.h"
+#include "tests/testing/await_change.h"
+#include "tests/testing/patience.h"
 
 namespace runahead {
 namespace {
@@ -35,7 +38,7 @@ TEST(RpcServer, ServesOnAPortOfItsOwnChoice) {
   const auto server = testing::StartServer(service);
   EXPECT_THAT(server->address(), HasSubstr("127.0.0.1:"));
   const auto channel = MakeChannel(server->address());
-  EXPECT_TRUE(WaitReady(*channel, server->address(), absl::Seconds(30)).ok());
+  EXPECT_TRUE(WaitReady(*channel, server->address(), testing::LongestWait()).ok());
   EXPECT_TRUE(testing::CallListModels(channel).ok());
 }
 
@@ -139,7 +142,10 @@ class HeldCall {
   }
   grpc::ServerUnaryReactor* Await() {
     MutexLock lock(mu_);
-    while (reactor_ == nullptr) changed_.Wait(mu_);
+    testing::ChangeWait wait("the call has come");
+    while (reactor_ == nullptr) {
+      if (!wait.Next(mu_, changed_)) break;
+    }
     return reactor_;
   }
 
@@ -164,13 +170,13 @@ TEST(RpcServer, DrainLetsACallEndAndRefusesNewOnes) {
 
   bool all_ended = false;
   std::thread drain([&] { all_ended = server->Drain(absl::InfiniteDuration()); });
-  while (!server->gate().closed()) std::this_thread::yield();
+  EXPECT_TRUE(testing::Await("the drain has closed the gate", [&] { return server->gate().closed(); }));
   EXPECT_EQ(server->gate().Enter().status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(HealthOf(channel), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
   server->SetServing(true);  // too late: draining is for good
   EXPECT_EQ(HealthOf(channel), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
 
-  reactor->Finish(grpc::Status::OK);
+  if (reactor != nullptr) reactor->Finish(grpc::Status::OK);
   *pass = DrainGate::Pass();
   drain.join();
   client.join();
@@ -210,7 +216,10 @@ TEST(RpcServer, DrainCancelsWhatDoesNotEndInTime) {
   std::thread client([&] { answer = testing::CallListModels(MakeChannel(server->address())); });
   {
     MutexLock lock(mu);
-    while (held == nullptr) changed.Wait(mu);
+    testing::ChangeWait wait("the call has come");
+    while (held == nullptr) {
+      if (!wait.Next(mu, changed)) break;
+    }
   }
   EXPECT_FALSE(server->Drain(absl::ZeroDuration()));
   client.join();

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/mutex.h"
 #include "server/rpc/arrivals.h"
+#include "tests/testing/await_change.h"
 
 namespace runahead::testing {
 
@@ -18,7 +20,10 @@ class WaitingCalls {
   }
   void Await(int count) RUNAHEAD_EXCLUDES(mu_) {
     MutexLock lock(mu_);
-    while (waiting_ != count) changed_.Wait(mu_);
+    ChangeWait wait(absl::StrCat(count, " calls wait"));
+    while (waiting_ != count) {
+      if (!wait.Next(mu_, changed_)) return;
+    }
   }
 
  private:

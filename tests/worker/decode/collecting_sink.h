@@ -6,8 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "kernels/base/mutex.h"
+#include "tests/testing/await_change.h"
 #include "worker/decode/sequence.h"
 
 namespace runahead::testing {
@@ -35,13 +38,19 @@ class CollectingSink final : public DecodeSink {
   }
   absl::Status AwaitEnd() {
     MutexLock lock(mu_);
-    while (!end_.has_value()) changed_.Wait(mu_);
+    ChangeWait wait("the sequence has ended");
+    while (!end_.has_value()) {
+      if (!wait.Next(mu_, changed_)) return absl::DeadlineExceededError("the sequence has not ended");
+    }
     return *end_;
   }
   // What came of the `count`-th move.
   MoveOutcome AwaitMove(size_t count = 1) {
     MutexLock lock(mu_);
-    while (moves_.size() < count) changed_.Wait(mu_);
+    ChangeWait wait(absl::StrCat("move ", count, " has an outcome"));
+    while (moves_.size() < count) {
+      if (!wait.Next(mu_, changed_)) return {absl::DeadlineExceededError("the move has no outcome")};
+    }
     return moves_[count - 1];
   }
   size_t moves() {
@@ -50,7 +59,10 @@ class CollectingSink final : public DecodeSink {
   }
   void AwaitTokens(size_t count) {
     MutexLock lock(mu_);
-    while (tokens_.size() < count && !end_.has_value()) changed_.Wait(mu_);
+    ChangeWait wait(absl::StrCat("the sequence has ", count, " tokens, or has ended"));
+    while (tokens_.size() < count && !end_.has_value()) {
+      if (!wait.Next(mu_, changed_)) return;
+    }
   }
   std::vector<int32_t> ids() {
     MutexLock lock(mu_);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/testing/await_change.h"
 #include "tests/testing/exactness.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/worker/decode/made_up_kv.h"
@@ -159,7 +160,10 @@ class DecodeWorld {
   void OnStep(const DecodeStep& step) {
     MutexLock lock(mu_);
     largest_step_ = std::max(largest_step_, step.batch_size);
-    while (held_) changed_.Wait(mu_);
+    testing::ChangeWait wait("the test lets the steps go on");
+    while (held_) {
+      if (!wait.Next(mu_, changed_)) break;
+    }
   }
   void Write(const LeaseId& lease, const DecodePrompt& prompt, int64_t tokens) {
     for (size_t layer = 0; layer < prompt.kv.size(); ++layer) {

@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "tests/testing/await_change.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/worker/decode/collecting_sink.h"
 #include "tests/worker/decode/hash_model.h"
@@ -28,7 +30,10 @@ class Door {
     MutexLock lock(mu_);
     ++came_;
     changed_.NotifyAll();
-    while (let_ == 0) changed_.Wait(mu_);
+    ChangeWait wait("the test opens the door");
+    while (let_ == 0) {
+      if (!wait.Next(mu_, changed_)) let_ = kAll;
+    }
     if (let_ != kAll) --let_;
   }
   // How often somebody has come to the door.
@@ -39,7 +44,10 @@ class Door {
   // Until somebody has come to the door `count` times in all.
   void AwaitComing(int count) {
     MutexLock lock(mu_);
-    while (came_ < count) changed_.Wait(mu_);
+    ChangeWait wait(absl::StrCat("somebody has come to the door ", count, " times"));
+    while (came_ < count) {
+      if (!wait.Next(mu_, changed_)) return;
+    }
   }
 
  private:

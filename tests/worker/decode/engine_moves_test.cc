@@ -10,6 +10,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/await_change.h"
 #include "tests/worker/decode/engine_fixture.h"
 #include "worker/decode/engine.h"
 
@@ -39,12 +40,12 @@ class CopyingCarrier final : public SequenceCarrier {
 
   // The oldest Send that waits: rows [begin, end) of it.
   std::pair<int64_t, int64_t> AwaitSend() {
+    if (!AwaitAny()) return {};
     MutexLock lock(mu_);
-    while (sends_.empty()) changed_.Wait(mu_);
     return {sends_.front().first.begin(), sends_.front().first.end()};
   }
   void Deliver() {
-    AwaitSend();
+    if (!AwaitAny()) return;
     auto [rows, done] = Take();
     int64_t bytes = 0;
     for (int64_t layer = 0; layer < testing::HashModel::kLayers; ++layer) {
@@ -66,7 +67,7 @@ class CopyingCarrier final : public SequenceCarrier {
     done(bytes);
   }
   void Fail(const absl::Status& why) {
-    AwaitSend();
+    if (!AwaitAny()) return;
     auto [rows, done] = Take();
     { const KvStore::Lent ended = std::move(rows); }
     done(why);
@@ -81,6 +82,14 @@ class CopyingCarrier final : public SequenceCarrier {
   }
 
  private:
+  bool AwaitAny() {
+    MutexLock lock(mu_);
+    testing::ChangeWait wait("the engine sends");
+    while (sends_.empty()) {
+      if (!wait.Next(mu_, changed_)) return false;
+    }
+    return true;
+  }
   std::pair<KvStore::Lent, Done> Take() {
     MutexLock lock(mu_);
     auto taken = std::move(sends_.front());

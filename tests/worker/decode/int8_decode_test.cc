@@ -59,7 +59,7 @@ TEST_P(Int8Decode, ASequenceIsBitwiseTheSameAloneInABatchAndOnAnyThreads) {
       const auto sinks =
           world->StartTogether({prompts.end() - count, prompts.end()}, {sampling.end() - count, sampling.end()});
       for (int i = 0; i < count; ++i) {
-        SCOPED_TRACE(testing::Message() << i << " of " << count << " on " << threads << " threads");
+        SCOPED_TRACE(::testing::Message() << i << " of " << count << " on " << threads << " threads");
         ExpectSameTokens(sinks[i]->Await(), alone[kMost - count + i]);
       }
       EXPECT_GE(world->largest_step(), count - 1);  // the first may be in its first step alone

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/await.h"
 #include "tests/worker/decode/engine_fixture.h"
 #include "worker/decode/engine.h"
 
@@ -65,7 +65,7 @@ class Parking : public DecodeEngineTest {
       if (parking.one_more) door_.Shut();
     };
     const std::pair<Sink, Sink> sinks = {Add(first), Add(second)};
-    while (parkings_ == 0) std::this_thread::yield();
+    EXPECT_TRUE(testing::Await("a sequence is parked", [&] { return parkings_ > 0; }));
     return sinks;
   }
   void ExpectStreams(const std::vector<DecodeSequence>& sequences,
@@ -228,10 +228,10 @@ TEST_F(Parking, WhoIsParkedWhenTheEngineStopsEnds) {
     engine_ = nullptr;
     stopped = true;
   });
-  while (!stopped) {
+  EXPECT_TRUE(testing::Await("the engine has stopped", [&] {
     door_.LetPass(1);
-    absl::SleepFor(absl::Milliseconds(1));
-  }
+    return stopped.load();
+  }));
   stops.join();
   for (const auto& sink : {first, second}) EXPECT_TRUE(absl::IsUnavailable(sink->AwaitEnd()));
   ExpectNothingHeld();

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/handoff_faults.h"
+#include "tests/testing/patience.h"
 #include "tests/worker/kv/failing_device.h"
 #include "tests/worker/kv/sequence_rows.h"
 #include "tests/worker/link/host_buffer.h"
@@ -52,7 +53,7 @@ class HandoffContract : public ::testing::TestWithParam<std::function<std::uniqu
   void SetUp() override { world_ = GetParam()(); }
 
   // Long enough that only a hang runs out of it.
-  static absl::Status Await(const Event& event) { return event.Wait(absl::Seconds(60)); }
+  static absl::Status Await(const Event& event) { return event.Wait(LongestWait()); }
   static absl::StatusCode Code(const Event& event) { return Await(event).code(); }
 
   LeaseId Reserve(int64_t tokens, bool with_x = false, int64_t kv_from = 0) {

@@ -3,6 +3,7 @@
 #include <memory>
 #include <thread>
 
+#include "tests/testing/patience.h"
 #include "tests/worker/handoff/handoff_contract.h"
 
 namespace runahead {
@@ -164,7 +165,7 @@ TEST_F(SliceReceiverTest, EachSliceIsAUnitOfTheThreadThatCopies) {
   {
     SliceSender sender(MakeInProcessTransport(receiver_, copies), {});
     const Event accepted = sender.Push({}, header_.slice, Pattern(kTokens * kRowBytes, 1), Event());
-    EXPECT_EQ(accepted.Wait(absl::Seconds(60)), absl::OkStatus());
+    EXPECT_EQ(accepted.Wait(testing::LongestWait()), absl::OkStatus());
   }
   EXPECT_EQ(copies->Read().done, 1u);
   EXPECT_FALSE(copies->Read().computing);
@@ -186,7 +187,7 @@ TEST_F(SliceReceiverTest, AnAbandonedWriteLetsTheNextOneIn) {
 class DeviceArrivalTest : public ::testing::Test {
  protected:
   static constexpr int64_t kTokens = 8 * kKvBlockTokens;  // a slice of so many takes all of the bounce buffer
-  static absl::Status Await(const Event& event) { return event.Wait(absl::Seconds(60)); }
+  static absl::Status Await(const Event& event) { return event.Wait(testing::LongestWait()); }
   Event Push(int process, int32_t layer) {
     return world_.sender(process).Push(world_.decode(), {lease_, layer, 0, kTokens},
                                        Pattern(kTokens * kRowBytes, layer + 1), Event());

@@ -5,12 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/clock.h"
+#include "tests/testing/await.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/fake_device.h"
+#include "tests/testing/patience.h"
 #include "tests/worker/link/host_buffer.h"
 #include "tests/worker/link/new_engine.h"
 #include "tests/worker/link/peer_process.h"
@@ -94,9 +95,7 @@ TEST_F(MessageHandoffProcess, ASenderKilledInMidTransferUnpinsTheLease) {
   const Event complete = at.store->Complete(at.lease);
   at.store->Release(at.lease);
   EXPECT_EQ(Soon(complete), absl::StatusCode::kCancelled);
-  const absl::Time bound = absl::Now() + absl::Seconds(10);
-  while (at.store->stats().used_bytes > 0 && absl::Now() < bound) absl::SleepFor(absl::Milliseconds(1));
-  EXPECT_EQ(at.store->stats().used_bytes, 0);
+  EXPECT_TRUE(testing::Await("the lease's memory is free", [&] { return at.store->stats().used_bytes == 0; }));
 }
 
 TEST_F(MessageHandoffProcess, ALeaseOutlivesItsTimeWhileASlowSendersBytesAreUnderWay) {
@@ -107,7 +106,7 @@ TEST_F(MessageHandoffProcess, ALeaseOutlivesItsTimeWhileASlowSendersBytesAreUnde
   clock.Advance(10 * kLeaseLife);
   EXPECT_EQ(at.store->ReapExpired(), 0);
   sender->Continue();
-  EXPECT_EQ(sender->ReadLine(absl::Seconds(60)), "OK");
+  EXPECT_EQ(sender->ReadLine(testing::LongestWait()), "OK");
   clock.Advance(kLeaseLife);
   EXPECT_EQ(at.store->Renew(at.lease), absl::OkStatus()) << "its time begins anew when the bytes are in";
 }

@@ -1,13 +1,13 @@
 #include "worker/handoff/message_handoff.h"
 
-#include <sched.h>
-
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "tests/testing/await.h"
+#include "tests/testing/patience.h"
 #include "tests/worker/handoff/handoff_contract.h"
 #include "tests/worker/link/new_engine.h"
 #include "worker/link/running_sum.h"
@@ -60,7 +60,7 @@ INSTANTIATE_TEST_SUITE_P(TcpToDevice, HandoffContract, ::testing::Values([] {
 
 class MessageHandoff : public ::testing::Test {
  protected:
-  static absl::StatusCode Code(const Event& event) { return event.Wait(absl::Seconds(60)).code(); }
+  static absl::StatusCode Code(const Event& event) { return event.Wait(testing::LongestWait()).code(); }
   Event Push(const LeaseId& lease, int32_t layer) {
     return world_.sender(0).Push(decode_, {lease, layer, 0, 300}, Pattern(300 * kRowBytes, 1), Event());
   }
@@ -104,7 +104,8 @@ TEST_F(MessageHandoff, ASenderThatStopsEndsWhatItHasUnderWay) {
 
 TEST_F(MessageHandoff, EachSliceIsAUnitOfTheThreadThatCoversWhatComes) {
   EXPECT_EQ(Code(Push(lease_, 0)), absl::StatusCode::kOk);
-  while (world_.progress->Read().computing) sched_yield();
+  ASSERT_TRUE(
+      testing::Await("the thread is through with the slice", [&] { return !world_.progress->Read().computing; }));
   EXPECT_EQ(world_.progress->Read().done, 1u);
 }
 
@@ -161,7 +162,7 @@ TEST_F(MalformedSlice, TheSenderOfARefusedOneIsLetGo) {
   const Event refused = Ask([](SliceWire& wire, Outbound&) { wire.lease_number ^= 1; }, rows);
   rows = {};
   EXPECT_EQ(Code(refused), absl::StatusCode::kNotFound);
-  while (!held.expired()) sched_yield();
+  EXPECT_TRUE(testing::Await("nobody keeps the rows", [&] { return held.expired(); }));
 }
 
 }  // namespace

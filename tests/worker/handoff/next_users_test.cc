@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/testing/fake_peer_comm.h"
+#include "tests/testing/patience.h"
 #include "tests/testing/remote_device.h"
 #include "tests/worker/handoff/handoff_contract.h"
 #include "tests/worker/link/new_engine.h"
@@ -83,7 +84,7 @@ struct Worker {
 
 class NextUsers : public ::testing::TestWithParam<Wire> {
  protected:
-  static absl::Status Await(const Event& event) { return event.Wait(absl::Seconds(60)); }
+  static absl::Status Await(const Event& event) { return event.Wait(LongestWait()); }
 
   FakePeerNetwork network_;
   std::array<Worker, 2> workers_{Worker(GetParam(), network_, 1), Worker(GetParam(), network_, 2)};

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/testing/patience.h"
 #include "tests/testing/remote_device.h"
 #include "tests/worker/handoff/handoff_contract.h"
 #include "tests/worker/link/new_engine.h"
@@ -80,7 +81,7 @@ class StagedSlices : public ::testing::TestWithParam<bool> {
   static constexpr size_t kSlice = kTokens * kRowBytes;
   static constexpr size_t kStaging = 2 * kSlice;
 
-  static absl::StatusCode Code(const Event& event) { return event.Wait(absl::Seconds(60)).code(); }
+  static absl::StatusCode Code(const Event& event) { return event.Wait(testing::LongestWait()).code(); }
   Event Push(const LeaseId& lease, int32_t layer, int64_t begin, const Event& after = Event()) {
     return world_.sender(0).Push(world_.decode(), {lease, layer, begin, begin + kTokens},
                                  world_.gpu.Holding(Pattern(kSlice, layer * 1000 + begin)), after);
@@ -163,16 +164,16 @@ TEST(StagedSlicesWithoutMemory, TheSliceFailsAndTheConnectionLives) {
     for (int attempt = 0; attempt < 2; ++attempt) {
       const BufferRef rows = poor.Holding(Pattern(10 * kRowBytes, 2));
       const Event failed = from_device.Push(world.decode(), {lease, 0, 10, 20}, rows, Event());
-      const absl::Status why = failed.Wait(absl::Seconds(60));
+      const absl::Status why = failed.Wait(testing::LongestWait());
       EXPECT_EQ(why.code(), absl::StatusCode::kResourceExhausted);
       EXPECT_THAT(std::string(why.message()), ::testing::HasSubstr("no memory to bring it out of the device"));
     }
     EXPECT_FALSE(held.fired());
     world.receiving.ReleaseVerdicts();
-    EXPECT_EQ(held.Wait(absl::Seconds(60)).code(), absl::StatusCode::kOk);
+    EXPECT_EQ(held.Wait(testing::LongestWait()).code(), absl::StatusCode::kOk);
     // Whether a decode worker can be reached is asked with a slice without bytes: it answers that this is no range.
     const Event asked = from_device.Push(world.decode(), Slice{}, {}, Event());
-    EXPECT_EQ(asked.Wait(absl::Seconds(60)).code(), absl::StatusCode::kOutOfRange);
+    EXPECT_EQ(asked.Wait(testing::LongestWait()).code(), absl::StatusCode::kOutOfRange);
   }
   lane->Stop();
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/testing/patience.h"
 #include "tests/worker/kv/failing_device.h"
 
 namespace runahead {
@@ -27,7 +28,7 @@ class BounceBufferTest : public ::testing::Test {
     bounce_->Copy(std::move(room), to, [done](const absl::Status& status) { done.Fire(status); });
     return done.event();
   }
-  static absl::Status Await(const Event& event) { return event.Wait(absl::Seconds(60)); }
+  static absl::Status Await(const Event& event) { return event.Wait(testing::LongestWait()); }
 
   testing::FailingDevice device_;
   std::unique_ptr<BounceBuffer> bounce_ =

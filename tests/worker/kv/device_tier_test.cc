@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/device_tensor.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/patience.h"
 #include "tests/testing/test_device.h"
 #include "worker/kv/store.h"
 
@@ -76,7 +77,7 @@ TEST(DeviceTier, AStoreThatEndsAwaitsItsCopies) {
   for (int64_t layer = 0; layer < kLayers; ++layer) {
     absl::StatusOr<KvStore::Write> write = store->BeginWrite(lease, layer, 0, 2000);
     ASSERT_TRUE(write.ok());
-    ASSERT_TRUE(write->ready().Wait(absl::Seconds(60)).ok()) << "after the copy of the layer before";
+    ASSERT_TRUE(write->ready().Wait(testing::LongestWait()).ok()) << "after the copy of the layer before";
     for (const BufferRef& ref : write->destination()) std::memset(ref.data(), 1, ref.size);
     committed.push_back(write->Commit());
   }

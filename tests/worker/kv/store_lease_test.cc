@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "tests/testing/patience.h"
 #include "tests/worker/kv/store_fixture.h"
 #include "worker/kv/lease_reaper.h"
 
@@ -58,7 +59,7 @@ TEST_F(KvStoreLeaseTest, AnEpochsLeasesEndWithItAndTheirMemoryWhenNothingPinsIt)
   absl::StatusOr<KvStore::Write> write = store_->BeginWrite(written, 0, 0, 10);
   ASSERT_TRUE(write.ok());
   store_->BeginEpoch(7);
-  EXPECT_TRUE(absl::IsCancelled(complete.Wait(absl::Seconds(60))));
+  EXPECT_TRUE(absl::IsCancelled(complete.Wait(testing::LongestWait())));
   EXPECT_TRUE(absl::IsNotFound(store_->Renew(idle)));
   EXPECT_EQ(store_->stats().leases, 0);
   EXPECT_GT(store_->stats().used_bytes, 0) << "the write pins its memory";
@@ -156,7 +157,7 @@ TEST_F(KvStoreLeaseTest, ALeaseIsReapedUnderAFakeClockWithoutAnyRequest) {
     EXPECT_FALSE(reaped.event().fired() && second <= 30);
     clock_.Advance(absl::Seconds(1));
   }
-  EXPECT_EQ(reaped.event().Wait(absl::Seconds(60)), absl::OkStatus());
+  EXPECT_EQ(reaped.event().Wait(testing::LongestWait()), absl::OkStatus());
   EXPECT_EQ(store_->stats().leases, 0);
 }
 

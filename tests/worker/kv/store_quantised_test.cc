@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_device.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/patience.h"
 #include "tests/testing/reference_kv_quant.h"
 #include "tests/worker/kv/sequence_rows.h"
 #include "worker/kv/store.h"
@@ -72,13 +73,13 @@ std::vector<std::byte> StoredBytes(const KvArena& arena, const KvStore::Sequence
 void SendBytes(KvStore& store, const LeaseId& lease, int64_t layer, const std::vector<std::byte>& rows, int64_t begin,
                int64_t end, SliceKind kind) {
   auto write = store.BeginWrite(lease, layer, begin, end, kind);
-  ASSERT_TRUE(write.ok() && write->ready().Wait(absl::Seconds(60)).ok());
+  ASSERT_TRUE(write.ok() && write->ready().Wait(testing::LongestWait()).ok());
   const std::byte* from = rows.data() + rows.size() / kTokens * static_cast<size_t>(begin);
   for (const BufferRef& to : write->destination()) {
     std::memcpy(to.data(), from, to.size);
     from += to.size;
   }
-  ASSERT_TRUE(write->Commit().Wait(absl::Seconds(60)).ok());
+  ASSERT_TRUE(write->Commit().Wait(testing::LongestWait()).ok());
 }
 
 std::vector<std::byte> BytesOf(const std::vector<float>& values) {

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/patience.h"
 #include "tests/worker/kv/failing_device.h"
 #include "tests/worker/kv/sequence_rows.h"
 #include "tests/worker/kv/store_fixture.h"
@@ -26,7 +27,7 @@ class KvStoreTierTest : public ::testing::Test {
     options.tier = MemoryKind::kDevice;
     return options;
   }
-  static absl::Status Await(const Event& event) { return event.Wait(absl::Seconds(60)); }
+  static absl::Status Await(const Event& event) { return event.Wait(testing::LongestWait()); }
   // A ready write with bytes that tell layer and token.
   KvStore::Write Written(const LeaseId& lease, int64_t layer, int64_t begin, int64_t end) {
     absl::StatusOr<KvStore::Write> write = store_->BeginWrite(lease, layer, begin, end);

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/monotonic.h"
+#include "tests/testing/patience.h"
 #include "tests/worker/link/host_buffer.h"
 #include "worker/link/edge.h"
 
@@ -36,7 +37,7 @@ class EdgeContract : public ::testing::TestWithParam<std::function<std::unique_p
     return *edge;
   }
   // Long enough that only a hang runs out of it.
-  static absl::Status Await(const Event& event) { return event.Wait(absl::Seconds(60)); }
+  static absl::Status Await(const Event& event) { return event.Wait(LongestWait()); }
   static absl::StatusCode Code(const Event& event) { return Await(event).code(); }
 
   // Both sides say that they are done with `job`, which ends every state of it.

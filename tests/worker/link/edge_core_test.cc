@@ -4,6 +4,7 @@
 #include <random>
 
 #include "tests/testing/loopback.h"
+#include "tests/testing/patience.h"
 #include "tests/worker/link/loopback_world.h"
 
 namespace runahead {
@@ -30,7 +31,7 @@ TEST(Loopback, ARestartAtTheSameAddressIsAnotherPeer) {
   const auto edge = *a->Open({"b", 3});
   const auto back = *b->Open({"a", 1});
   edge->Send({1, 0, 0}, Pattern(10, 1), Event());
-  EXPECT_TRUE(back->Recv({1, 0, 0}, Room(10)).Wait(absl::Seconds(60)).ok());
+  EXPECT_TRUE(back->Recv({1, 0, 0}, Room(10)).Wait(testing::LongestWait()).ok());
   EXPECT_FALSE(old_edge->Health().ok());
 }
 

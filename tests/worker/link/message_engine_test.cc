@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/address.h"
+#include "tests/testing/patience.h"
 #include "tests/worker/link/host_buffer.h"
 #include "tests/worker/link/new_engine.h"
 
@@ -44,12 +45,12 @@ TEST(MessageEngine, OnlyWhoHasTheClusterKeyIsHeard) {
     EventSource dead;
     stranger->Connect(here->self(), [&](const absl::Status& why) { dead.Fire(why); });
     stranger->Send(here->self(), MessageKind::kEdgeControl, "", ConstBufferRef(), [](const absl::Status&) {});
-    const absl::Status why = dead.event().Wait(absl::Seconds(60));
+    const absl::Status why = dead.event().Wait(LongestWait());
     EXPECT_EQ(why.code(), absl::StatusCode::kUnavailable);
     EXPECT_THAT(std::string(why.message()), HasSubstr("the same cluster_key"));
   }
   peer->Send(here->self(), MessageKind::kEdgeControl, "", ConstBufferRef(), [](const absl::Status&) {});
-  EXPECT_TRUE(peer_heard.event().Wait(absl::Seconds(60)).ok());
+  EXPECT_TRUE(peer_heard.event().Wait(LongestWait()).ok());
   EXPECT_EQ(strangers_heard, 0);
 }
 
@@ -66,7 +67,7 @@ TEST(MessageEngine, AGivenPortIsHadAgainAtOnceByTheNextEpoch) {
     EventSource heard;
     (*here)->SetHandler(MessageKind::kEdgeControl, [&](const Message&) { heard.Fire(absl::OkStatus()); });
     peer->Send((*here)->self(), MessageKind::kEdgeControl, "", ConstBufferRef(), [](const absl::Status&) {});
-    EXPECT_TRUE(heard.event().Wait(absl::Seconds(60)).ok());
+    EXPECT_TRUE(heard.event().Wait(LongestWait()).ok());
     (*here)->SetHandler(MessageKind::kEdgeControl, nullptr);
   }
 }
@@ -104,7 +105,7 @@ TEST(MessageEngine, MessagesOfOneSenderArriveInOrder) {
     send(*here, *there, "2", 10);
     send(*here, *there, "3", 0);
     send(*here, *there, "4", 10);
-    ASSERT_TRUE(heard.event().Wait(absl::Seconds(60)).ok()) << order;
+    ASSERT_TRUE(heard.event().Wait(LongestWait()).ok()) << order;
     there->SetHandler(MessageKind::kEdgeControl, nullptr);
     there->SetHandler(MessageKind::kSlice, nullptr);
     ASSERT_EQ(order, "1234") << "round " << round;
@@ -127,15 +128,15 @@ TEST(MessageEngine, AnEdgesConnectionThatEndedIsNotMadeAgain) {
     here->Send(generation(*there, number), MessageKind::kEdgeControl, "", ConstBufferRef(), [](const absl::Status&) {});
   };
   verdict(1);
-  ASSERT_TRUE(heard.event().Wait(absl::Seconds(60)).ok());
+  ASSERT_TRUE(heard.event().Wait(LongestWait()).ok());
   here->Close(generation(*there, 1).key());
   EventSource refused, dead;
   here->Connect(generation(*there, 1), [&](const absl::Status& why) { refused.Fire(why); });
-  EXPECT_EQ(refused.event().Wait(absl::Seconds(60)).code(), absl::StatusCode::kUnavailable) << "who closed it";
+  EXPECT_EQ(refused.event().Wait(LongestWait()).code(), absl::StatusCode::kUnavailable) << "who closed it";
   there->Connect(generation(*here, 1), [&](const absl::Status& why) { dead.Fire(why); });
-  EXPECT_EQ(dead.event().Wait(absl::Seconds(60)).code(), absl::StatusCode::kUnavailable) << "who was closed";
+  EXPECT_EQ(dead.event().Wait(LongestWait()).code(), absl::StatusCode::kUnavailable) << "who was closed";
   verdict(2);
-  EXPECT_TRUE(next_heard.event().Wait(absl::Seconds(60)).ok());
+  EXPECT_TRUE(next_heard.event().Wait(LongestWait()).ok());
 }
 
 }  // namespace

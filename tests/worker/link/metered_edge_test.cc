@@ -1,11 +1,12 @@
 #include "worker/link/metered_edge.h"
 
 #include <string>
-#include <thread>
 
 #include "kernels/base/monotonic.h"
 #include "server/base/metrics.h"
+#include "tests/testing/await.h"
 #include "tests/testing/metric_values.h"
+#include "tests/testing/patience.h"
 #include "tests/worker/link/message/message_world.h"
 
 namespace runahead {
@@ -15,9 +16,6 @@ using ::runahead::testing::MessageWorld;
 using ::runahead::testing::Pattern;
 using ::runahead::testing::Room;
 using ::runahead::testing::Value;
-
-// Long enough that only a hang runs out of it.
-constexpr absl::Duration kPatience = absl::Seconds(60);
 
 using ::runahead::testing::EdgeContract;
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EdgeContract);  // the header's, for other tests
@@ -35,9 +33,10 @@ TEST(MeteredEdge, AReceiveTakesWhatTheWireTakesNotWhatThePredecessorComputes) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(received.Wait(absl::Milliseconds(300))));
   const absl::Time released = MonotonicNow();
   computed.Fire(absl::OkStatus());
-  ASSERT_TRUE(received.Wait(kPatience).ok());
+  ASSERT_TRUE(received.Wait(testing::LongestWait()).ok());
   const std::string count = "runahead_link_seconds_count{direction=\"receive\",peer=\"prefill-0\"}";
-  while (Value(registry, count) < 1) std::this_thread::yield();  // by the thread that fires the event
+  // By the thread that fires the event.
+  ASSERT_TRUE(testing::Await("the receive is counted", [&] { return Value(registry, count) >= 1; }));
   const double since_released_s = absl::ToDoubleSeconds(MonotonicNow() - released);
   EXPECT_EQ(Value(registry, count), 1);
   EXPECT_LE(Value(registry, "runahead_link_seconds_sum{direction=\"receive\",peer=\"prefill-0\"}"), since_released_s);

@@ -2,6 +2,7 @@
 
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/loopback.h"
+#include "tests/testing/patience.h"
 #include "tests/worker/link/loopback_world.h"
 
 namespace runahead {
@@ -28,7 +29,7 @@ class PacedEdge : public ::testing::Test {
     a_ = std::make_unique<PacedEdgeFactory>(network_->Join({"a", 1}), 8e-6, clock_);
     b_ = network_->Join({"b", 2});
   }
-  static bool Arrives(const Event& event) { return event.Wait(absl::Seconds(60)).ok(); }
+  static bool Arrives(const Event& event) { return event.Wait(testing::LongestWait()).ok(); }
 
   FakeClock clock_;
   std::shared_ptr<LoopbackNetwork> network_ = LoopbackNetwork::Create(LoopbackNetwork::Delivery::kImmediate);
@@ -119,10 +120,10 @@ TEST_F(PacedEdge, ADroppedJobAndAClosedFactoryCancelWhatWaits) {
   const Event dropped = a->Send({1, 0, 0}, Pattern(1000, 1), Event());
   const Event waiting = a->Send({2, 0, 0}, Pattern(1000, 1), Event());
   a->Drop(1);
-  EXPECT_EQ(dropped.Wait(absl::Seconds(60)).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(dropped.Wait(testing::LongestWait()).code(), absl::StatusCode::kCancelled);
   EXPECT_FALSE(waiting.fired());
   a_.reset();
-  EXPECT_EQ(waiting.Wait(absl::Seconds(60)).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(waiting.Wait(testing::LongestWait()).code(), absl::StatusCode::kCancelled);
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
 #include "worker/link/staging_lane.h"
 
 #include <memory>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/testing/await.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/remote_device.h"
 #include "tests/worker/link/host_buffer.h"
@@ -35,7 +35,7 @@ class StagingLaneProgress : public ::testing::Test {
   }
   // Whatever the lane's thread did before has been counted.
   void AwaitRest() {
-    while (meter_->Read().computing) std::this_thread::yield();
+    EXPECT_TRUE(testing::Await("the lane's thread is at rest", [&] { return !meter_->Read().computing; }));
   }
 
   FakeClock clock_;

@@ -12,9 +12,7 @@ namespace {
 class ExchangeTest : public ::testing::Test {
  protected:
   void Start() { chain_.Start(1, 0, {0, 40, 60}, RandomIds(60, 320, 23)); }
-  void DeliverUntilDone() {
-    while (!chain_.member(0).news.done(1) || !chain_.member(1).news.done(1)) chain_.network().DeliverAll();
-  }
+  void DeliverUntilDone() { EXPECT_TRUE(chain_.DeliverUntilDone(1, {0, 1})); }
   JobTimes Times(int member) { return chain_.member(member).news.times(1); }
 
   const LoadedModel loaded_ = LoadForTest(WriteSynthetic(SmallModel(1), "exchange"), DType::kF32, 2);
@@ -60,7 +58,8 @@ TEST_F(ExchangeTest, WhatComesWhileTheOwnPartIsComputedIsHidden) {
   trace.HoldAt(TracePoint::kQkvBegin);
   Start();
   trace.Await(1, 0, TracePoint::kQkvBegin);
-  while (!trace.Has(1, 0, TracePoint::kReceived)) chain_.network().DeliverAll();
+  EXPECT_TRUE(
+      chain_.DeliverUntil("the tail has received layer 0", [&] { return trace.Has(1, 0, TracePoint::kReceived); }));
   trace.Release();
   DeliverUntilDone();
   EXPECT_GT(Times(1).transfer_s, 0);

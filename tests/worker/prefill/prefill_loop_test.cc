@@ -66,7 +66,7 @@ class PrefillLoopTest : public StageTest {
   // Steps to the end; frames go as they come.
   void StepToTheEnd(SteppedLoop& loop, PrefillWait wait) {
     for (;;) {
-      while (!wait.event.fired()) chain_.network().DeliverAll();
+      ASSERT_TRUE(chain_.DeliverUntil("what the loop waits for has come", [&] { return wait.event.fired(); }));
       ASSERT_TRUE(wait.event.status()->ok()) << *wait.event.status();
       if (loop.loop->done()) return;
       wait = loop.Step();

@@ -139,7 +139,7 @@ TEST_F(StageDeviceTest, AnInterleavedPromptThatFailsInItsFirstStepEndsAlone) {
   tail.stage->Start(std::move(refused));
   EXPECT_EQ(tail.news.AwaitDone(2), absl::InternalError("refused"));
   EXPECT_TRUE(tail.news.times(2).interleaved);
-  while (!tail.news.done(1)) chain_.network().DeliverAll();
+  EXPECT_TRUE(chain_.DeliverUntil("job 1 is done", [&] { return tail.news.done(1); }));
   EXPECT_TRUE(tail.news.AwaitDone(1).ok());
 }
 

@@ -16,7 +16,7 @@ TEST_F(StageFailureTest, CancelEndsTheJobEverywhereAndTheNextOneRuns) {
   chain.Start(1, 0, {0, 40, 60}, ids);
   chain.member(1).trace.Await(1, 0, TracePoint::kQkvEnd);
   for (int i = 0; i < 2; ++i) chain.member(i).stage->Cancel(1, absl::CancelledError("the client went away"));
-  while (!chain.member(0).news.done(1) || !chain.member(1).news.done(1)) chain.network().DeliverAll();
+  EXPECT_TRUE(chain.DeliverUntilDone(1, {0, 1}));
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(chain.member(i).news.AwaitDone(1), absl::CancelledError("the client went away"));
     EXPECT_EQ(chain.member(i).stage->unfinished_jobs(), 0);
@@ -24,7 +24,7 @@ TEST_F(StageFailureTest, CancelEndsTheJobEverywhereAndTheNextOneRuns) {
   chain.network().DeliverAll();
   EXPECT_EQ(chain.live_edge_jobs(), 0u);
   chain.Start(2, 0, {0, 40, 60}, ids);
-  while (!chain.member(0).news.done(2) || !chain.member(1).news.done(2)) chain.network().DeliverAll();
+  EXPECT_TRUE(chain.DeliverUntilDone(2, {0, 1}));
   EXPECT_TRUE(chain.member(1).news.AwaitDone(2).ok());
 }
 
@@ -68,7 +68,7 @@ TEST_F(StageFailureTest, ADeadNeighbourFailsTheJobAndLeavesOthersAlone) {
   EXPECT_EQ(chain.member(1).news.AwaitDone(1).code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(chain.member(0).news.AwaitDone(1).code(), absl::StatusCode::kUnavailable);
   chain.Start(2, 1, {0, 30, 60}, RandomIds(60, 320, 20));
-  while (!chain.member(1).news.done(2) || !chain.member(2).news.done(2)) chain.network().DeliverAll();
+  EXPECT_TRUE(chain.DeliverUntilDone(2, {1, 2}));
   EXPECT_TRUE(chain.member(2).news.AwaitDone(2).ok());
 }
 
@@ -84,7 +84,7 @@ class CauseTest : public StageFailureTest {
     for (int i = 0; i < 3; ++i) chain_.member(i).trace.Await(kJob, 0, TracePoint::kQkvEnd);
   }
   JobEnd EndOf(int member) {
-    while (!chain_.member(member).news.done(kJob)) chain_.network().DeliverAll();
+    EXPECT_TRUE(chain_.DeliverUntilDone(kJob, {member}));
     return chain_.member(member).news.AwaitEnd(kJob);
   }
   void ExpectPeers(const std::vector<int>& members) {

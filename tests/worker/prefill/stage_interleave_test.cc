@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/base/monotonic.h"
+#include "tests/testing/await.h"
 #include "tests/worker/prefill/stage_fixture.h"
 
 namespace runahead {
@@ -34,7 +35,8 @@ class InterleavedTest : public StageTest {
   }
   void HoldBetweenLayers() {
     tail_.trace.HoldAt(TracePoint::kLayerEnd);
-    while (!tail_.trace.Has(1, 0, TracePoint::kLayerEnd)) chain_.network().DeliverAll();
+    EXPECT_TRUE(chain_.DeliverUntil("the long prompt is at the end of layer 0",
+                                    [&] { return tail_.trace.Has(1, 0, TracePoint::kLayerEnd); }));
   }
   // What is started until Release is there at once, when this one is done.
   void HoldAShortOne(JobId job) {
@@ -46,7 +48,7 @@ class InterleavedTest : public StageTest {
     const auto all = [&] {
       return std::all_of(jobs.begin(), jobs.end(), [&](JobId job) { return tail_.news.done(job); });
     };
-    while (!all()) chain_.network().DeliverAll();
+    EXPECT_TRUE(chain_.DeliverUntil("all jobs are done", all));
     for (const JobId job : jobs) EXPECT_TRUE(tail_.news.AwaitDone(job).ok()) << job;
   }
   void ExpectExact(JobId job, int64_t tokens) {
@@ -206,7 +208,8 @@ TEST_F(InterleavedTest, WaitsWhileNoMemoryIsFree) {
   chain_.handoff().Block();  // what runs between the layers keeps its memory
   StartShort(2, 10);
   StartShort(3, 28, 28);  // alone it would find room, but not beside 10 tokens
-  while (!tail_.trace.Has(1, layers(), TracePoint::kFirstToken)) chain_.network().DeliverAll();
+  EXPECT_TRUE(chain_.DeliverUntil("the long prompt is at its first token",
+                                  [&] { return tail_.trace.Has(1, layers(), TracePoint::kFirstToken); }));
   chain_.handoff().Unblock();
   Finish({1, 2, 3});
   EXPECT_TRUE(tail_.news.times(2).interleaved);
@@ -261,15 +264,13 @@ TEST_F(InterleavedTest, AShortPromptDoesNotWaitForTheMemoryOfALongOne) {
   chain_.handoff().Block();
   chain_.Start(2, 1, {0, kTokens}, Ids(2, kTokens));
   tail_.trace.HoldAt(TracePoint::kFirstToken, 2);
-  while (!tail_.trace.Has(2, layers(), TracePoint::kFirstToken)) chain_.network().DeliverAll();
+  EXPECT_TRUE(chain_.DeliverUntil("the long prompt is at its first token",
+                                  [&] { return tail_.trace.Has(2, layers(), TracePoint::kFirstToken); }));
   chain_.Start(3, 1, {0, kTokens}, Ids(3, kTokens));
   StartShort(4, 10);
   tail_.trace.Release();
-  const absl::Time limit = MonotonicNow() + absl::Seconds(30);
-  while (!tail_.trace.Has(4, layers(), TracePoint::kFirstToken) && MonotonicNow() < limit) {
-    EventSource().event().Wait(absl::Milliseconds(1)).IgnoreError();
-  }
-  EXPECT_TRUE(tail_.trace.Has(4, layers(), TracePoint::kFirstToken));
+  EXPECT_TRUE(testing::Await("the short prompt has its first token",
+                             [&] { return tail_.trace.Has(4, layers(), TracePoint::kFirstToken); }));
   chain_.handoff().Unblock();
   Finish({1, 2, 3, 4});
   EXPECT_TRUE(tail_.news.times(4).interleaved);
@@ -306,7 +307,7 @@ TEST_F(InterleavedTest, BothMayBeCancelledHalfDone) {
   tail_.trace.Await(2, 0, TracePoint::kLayerEnd);
   for (int i = 0; i < 2; ++i) chain_.member(i).stage->CancelAll(absl::CancelledError("gone"));
   tail_.trace.Release();
-  while (!tail_.news.done(1)) chain_.network().DeliverAll();
+  EXPECT_TRUE(chain_.DeliverUntil("the long prompt is done", [&] { return tail_.news.done(1); }));
   for (const JobId job : {1, 2}) EXPECT_EQ(tail_.news.AwaitDone(job), absl::CancelledError("gone")) << job;
   StartShort(3, 10);
   Finish({3});
@@ -339,7 +340,8 @@ class FewBuffersTest : public InterleavedTest {
 TEST_F(FewBuffersTest, NoLongerPromptWaitsForTheHandOffOfAShortOne) {
   chain_.handoff().Block();
   StartShort(2, kBudget);
-  while (!tail_.trace.Has(1, 0, TracePoint::kLayerEnd)) chain_.network().DeliverAll();
+  EXPECT_TRUE(chain_.DeliverUntil("the long prompt is at the end of layer 0",
+                                  [&] { return tail_.trace.Has(1, 0, TracePoint::kLayerEnd); }));
   chain_.handoff().Unblock();
   Finish({1, 2});
   ExpectExact(1, kTokens);

@@ -31,7 +31,7 @@ TEST_F(StageTest, AnyPartitionGivesTheLogitsAndKvOfTheReference) {
   const std::vector<int32_t> ids = RandomIds(300, 320, 11);
   const ExpectedRun reference = Reference(ids);
   for (const std::vector<int64_t>& bounds : partitions) {
-    SCOPED_TRACE(testing::PrintToString(bounds));
+    SCOPED_TRACE(::testing::PrintToString(bounds));
     TestChain chain(loaded_, static_cast<int>(bounds.size()) - 1, bounds.back());
     ExpectRun(RunOn(chain, 1, bounds, {ids.begin(), ids.begin() + bounds.back()}), reference.First(bounds.back()));
     EXPECT_EQ(chain.live_edge_jobs(), 0u);
@@ -43,7 +43,7 @@ TEST_F(StageTest, LongPromptsOnAbsurdPartitions) {
   const ExpectedRun plain = PlainRun(loaded_, ids);
   for (const std::vector<int64_t>& bounds :
        std::vector<std::vector<int64_t>>{{0, 1, 3000}, {0, 2999, 3000}, {0, 1700, 3000}, {0, 1, 1500, 2999, 3000}}) {
-    SCOPED_TRACE(testing::PrintToString(bounds));
+    SCOPED_TRACE(::testing::PrintToString(bounds));
     TestChain chain(loaded_, static_cast<int>(bounds.size()) - 1, 3000);
     ExpectRun(RunOn(chain, 1, bounds, ids), plain);
   }
@@ -115,7 +115,7 @@ TEST_F(StageTest, ReceiveOverlapsQkvAndSendOverlapsAttention) {
   EXPECT_LT(posted, projected);
   EXPECT_FALSE(chain.member(1).trace.Has(1, 0, TracePoint::kReceived));
   EXPECT_FALSE(chain.member(1).trace.Has(1, 0, TracePoint::kAttentionBegin));
-  while (!chain.member(0).news.done(1) || !chain.member(1).news.done(1)) chain.network().DeliverAll();
+  EXPECT_TRUE(chain.DeliverUntilDone(1, {0, 1}));
   EXPECT_TRUE(chain.member(1).news.AwaitDone(1).ok());
   EXPECT_TRUE(chain.member(1).trace.Has(1, 0, TracePoint::kReceived));
   EXPECT_TRUE(chain.member(1).trace.Has(1, 0, TracePoint::kAttentionBegin));
@@ -125,7 +125,7 @@ TEST_F(StageTest, OnlyThoseBehindTheHeadWait) {
   TestChain chain(loaded_, 2, 60, 0, LoopbackNetwork::Delivery::kManual);
   chain.Start(1, 0, {0, 40, 60}, RandomIds(60, 320, 22));
   chain.member(1).trace.Await(1, 0, TracePoint::kHandedOff);  // its own KV is there
-  while (!chain.member(0).news.done(1) || !chain.member(1).news.done(1)) chain.network().DeliverAll();
+  EXPECT_TRUE(chain.DeliverUntilDone(1, {0, 1}));
   EXPECT_EQ(chain.member(0).news.times(1).wait_s, 0);
   EXPECT_GT(chain.member(1).news.times(1).wait_s, 0);
 }

@@ -23,9 +23,7 @@ class TspExchangeTest : public ::testing::TestWithParam<Schedule> {
   }
   // Delivers until the job has ended at all of `members`.
   static void Settle(TestChain& chain, JobId job, const std::vector<int>& members) {
-    for (int member : members) {
-      while (!chain.member(member).news.done(job)) chain.network().DeliverAll();
-    }
+    EXPECT_TRUE(chain.DeliverUntilDone(job, members));
   }
 
   const LoadedModel loaded_;

@@ -146,7 +146,7 @@ TEST_P(WindowedChain, SendsWhatSomebodySeesAndGivesBitwiseWhatItGivesWithAll) {
   const ExpectedRun plain = PlainRun(loaded_, ids);
   for (const std::vector<int64_t>& bounds : std::vector<std::vector<int64_t>>{
            {0, 300}, {0, 150, 300}, {0, 299, 300}, {0, 1, 300}, {0, 130, 190, 300}, {0, 200, 203, 300}}) {
-    SCOPED_TRACE(testing::PrintToString(bounds));
+    SCOPED_TRACE(::testing::PrintToString(bounds));
     const Run run = RunChain(bounds, ids, Schedule::kKvr);
     ExpectFrames(run, bounds);
     ExpectRun(run.whole, plain);
@@ -202,7 +202,7 @@ TEST_F(NoFrames, AMemberIsDoneWhenItsSuccessorHasHeardSo) {
   chain.Start(1, 0, {0, 30, 60, 90}, ids_);
   chain.member(2).news.AwaitFirstToken(1);
   EXPECT_FALSE(chain.member(0).news.done(1));
-  while (!chain.member(0).news.done(1) || !chain.member(1).news.done(1)) chain.network().DeliverAll();
+  EXPECT_TRUE(chain.DeliverUntilDone(1, {0, 1}));
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(chain.member(i).news.AwaitDone(1).ok()) << i;
   chain.network().DeliverAll();
   EXPECT_EQ(chain.live_edge_jobs(), 0u);

@@ -12,12 +12,13 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/rpc/channel.h"
 #include "server/rpc/server.h"
 #include "server/rpc/status.h"
+#include "tests/testing/await.h"
+#include "tests/testing/await_change.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/sampling_device.h"
 #include "tests/worker/decode/engine_fixture.h"
@@ -92,7 +93,10 @@ class DecodeServiceTest : public ::testing::Test {
   // A call's end and its lease's end are the same moment to a client only after it has read the status.
   void AwaitNoLeases() {
     MutexLock lock(mu_);
-    while (store_->stats().leases > 0) changed_.Wait(mu_);
+    testing::ChangeWait wait("no lease is left");
+    while (store_->stats().leases > 0) {
+      if (!wait.Next(mu_, changed_)) return;
+    }
   }
 
   HashDevice device_;
@@ -166,7 +170,7 @@ class DecodeServiceTcp : public DecodeServiceTest {
   }
   // Until a Generate call has come in.
   void AwaitCall() {
-    while (server_->gate().inside() == 0) std::this_thread::yield();
+    EXPECT_TRUE(testing::Await("a call has come in", [&] { return server_->gate().inside() > 0; }));
   }
 
   std::unique_ptr<RpcServer> server_;
@@ -402,7 +406,7 @@ TEST_F(DecodeServiceRows, SaysWhoIsParkedAndThatItIsNoneOfThoseThatRun) {
   for (const DecodeSequence& sequence : three) {
     answers.push_back(std::async(std::launch::async, [this, &sequence] { return Generate(ToProto(sequence)); }));
   }
-  while (server_->gate().inside() < 3) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(testing::Await("all three calls are in", [&] { return server_->gate().inside() >= 3; }));
   door.Open();
   for (size_t i = 0; i < three.size(); ++i) EXPECT_EQ(*answers[i].get(), ExpectedTokens(three[i]));
   MutexLock lock(mu_);
@@ -786,7 +790,7 @@ TEST_F(DecodeServiceTcp, ADrainingWorkerTakesNothingNewAndFinishesWhatRuns) {
   std::thread caller([&] { ids = Generate(ToProto(sequence)); });
   AwaitCall();
   std::thread drainer([&] { EXPECT_TRUE(server_->Drain(absl::Minutes(1))); });
-  while (!server_->gate().closed()) std::this_thread::yield();
+  EXPECT_TRUE(testing::Await("the drain has closed the gate", [&] { return server_->gate().closed(); }));
   const absl::StatusCode refused = Reserve(1, 2).status().code();
   EXPECT_EQ(refused, absl::StatusCode::kUnavailable);
   FillHashKv(*store_, sequence);

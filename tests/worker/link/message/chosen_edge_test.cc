@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/testing/fake_peer_comm.h"
+#include "tests/testing/patience.h"
 #include "tests/testing/remote_device.h"
 #include "tests/worker/link/host_buffer.h"
 #include "tests/worker/link/new_engine.h"
@@ -44,7 +45,7 @@ class ChosenEdge : public ::testing::Test {
     const BufferRef into = Room(10'000);
     const Event got = to_a->Recv({1, 0, 0}, into);
     to_b->Send({1, 0, 0}, Pattern(10'000, 1), Event());
-    EXPECT_TRUE(got.Wait(absl::Seconds(60)).ok());
+    EXPECT_TRUE(got.Wait(testing::LongestWait()).ok());
     EXPECT_EQ(Bytes(into), Bytes(Pattern(10'000, 1)));
     return network_.transfers() > before;
   }

@@ -2,6 +2,7 @@
 #include <array>
 #include <atomic>
 
+#include "tests/testing/patience.h"
 #include "tests/testing/remote_device.h"
 #include "tests/worker/link/edge_contract.h"
 #include "tests/worker/link/flipping_engine.h"
@@ -58,7 +59,7 @@ class DamagedFrame : public ::testing::TestWithParam<Network> {
   std::string Peek(const BufferRef& ref) {
     return GetParam().staged ? std::string(device_.Peek(ref)) : std::string(testing::Bytes(ref));
   }
-  static absl::StatusCode Code(const Event& event) { return event.Wait(absl::Seconds(60)).code(); }
+  static absl::StatusCode Code(const Event& event) { return event.Wait(testing::LongestWait()).code(); }
 
   RemoteDevice device_;
   std::array<Process, 3> processes_;

@@ -3,11 +3,12 @@
 #include <random>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/testing/await.h"
 #include "tests/testing/fake_peer_comm.h"
+#include "tests/testing/patience.h"
 #include "tests/worker/link/edge_contract.h"
 #include "tests/worker/link/new_engine.h"
 #include "worker/link/message/message_edge.h"
@@ -74,7 +75,7 @@ class DeviceEdge : public ::testing::Test {
     EXPECT_TRUE(edge.ok()) << edge.status();
     return *edge;
   }
-  static absl::StatusCode Code(const Event& event) { return event.Wait(absl::Seconds(60)).code(); }
+  static absl::StatusCode Code(const Event& event) { return event.Wait(testing::LongestWait()).code(); }
   // All that is under way at both sides ends UNAVAILABLE, and so does what comes after.
   void ExpectBothDie(Edge& a, Edge& b, const std::vector<Event>& under_way) {
     for (const Event& event : under_way) EXPECT_EQ(Code(event), absl::StatusCode::kUnavailable);
@@ -247,7 +248,7 @@ TEST_F(DeviceEdge, AnErrorOfOneSideEndsTheEdgeAtBothAndNoOther) {
       network_.AwaitUnderWay(4);
       network_.FailAsync(absl::StrCat("process ", process), rank);
       network_.Release();
-      a->Finish(7).Wait(absl::Seconds(60)).IgnoreError();
+      a->Finish(7).Wait(testing::LongestWait()).IgnoreError();
       EXPECT_EQ(Code(b->Recv({3, 0, 0}, Room(kBytes))), absl::StatusCode::kUnavailable);
       EXPECT_EQ(Code(a->Recv({3, 0, 0}, Room(kBytes))), absl::StatusCode::kUnavailable);
       for (const Event& event : under_way) EXPECT_NE(Code(event), absl::StatusCode::kDeadlineExceeded);
@@ -331,7 +332,7 @@ TEST_F(DeviceEdge, NothingIsKeptOfAnEdgeThatWasClosed) {
   EXPECT_EQ(world_.factory(0).Open(world_.factory(1).self()).status().code(), absl::StatusCode::kUnavailable);
   const std::weak_ptr<Edge> kept = a;
   a.reset();
-  while (!kept.expired()) std::this_thread::yield();
+  EXPECT_TRUE(testing::Await("nothing keeps the edge", [&] { return kept.expired(); }));
 }
 
 // What computes there waits for all of them, and to end any communicator is to wait for that.

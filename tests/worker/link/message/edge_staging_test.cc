@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_device.h"
+#include "tests/testing/patience.h"
 #include "tests/testing/remote_device.h"
 #include "tests/worker/link/message/message_world.h"
 
@@ -56,7 +57,7 @@ class StagedEdge : public ::testing::Test {
     return std::make_unique<MessageEdgeFactory>(
         engine, MessageEdgeOptions{.staging = std::make_unique<EdgeStaging>(device_, kStaging)});
   }
-  static absl::StatusCode Code(const Event& event) { return event.Wait(absl::Seconds(60)).code(); }
+  static absl::StatusCode Code(const Event& event) { return event.Wait(testing::LongestWait()).code(); }
   BufferRef Holding(uint64_t seed, size_t bytes = kBytes) { return device_.Holding(Pattern(bytes, seed)); }
   size_t live_jobs() const { return a_->live_jobs(engine_b_->self()) + b_->live_jobs(engine_a_->self()); }
 
@@ -144,7 +145,7 @@ TEST_F(StagedEdge, ADroppedJobGivesItsRoomBackAndItsWaitersUp) {
   ba_->Send({2, 0, 1}, Holding(2), Event());
   EXPECT_EQ(Code(other), absl::StatusCode::kOk);
   for (const JobId job : {1, 2}) {
-    for (Edge* edge : {ab_.get(), ba_.get()}) edge->Finish(job).Wait(absl::Seconds(60)).IgnoreError();
+    for (Edge* edge : {ab_.get(), ba_.get()}) edge->Finish(job).Wait(testing::LongestWait()).IgnoreError();
   }
   EXPECT_EQ(live_jobs(), 0u);
 }

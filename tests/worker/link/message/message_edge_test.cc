@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/base/random.h"
+#include "tests/testing/patience.h"
 #include "tests/worker/link/message/message_world.h"
 #include "tests/worker/link/new_engine.h"
 #include "worker/link/message_engine.h"
@@ -26,7 +27,7 @@ TEST(MessageEdge, NamesTheTransportItTook) {
   const auto a = *world.factory(0).Open(world.factory(1).self());
   const auto b = *world.factory(1).Open(world.factory(0).self());
   a->Send({1, 0, 0}, Pattern(100'000, 1), Event());
-  ASSERT_TRUE(b->Recv({1, 0, 0}, Room(100'000)).Wait(absl::Seconds(60)).ok());
+  ASSERT_TRUE(b->Recv({1, 0, 0}, Room(100'000)).Wait(testing::LongestWait()).ok());
   EXPECT_EQ(world.engine(0).Transport(world.factory(1).self()), absl::StrCat("tcp ", world.factory(1).self().address));
   EXPECT_EQ(world.engine(0).Transport({"127.0.0.1:1", 1}), "");
 }
@@ -37,12 +38,12 @@ TEST(MessageEdge, ADamagedAddressIsUnavailableAndHarmsNothing) {
        {std::string(), std::string("x"), std::string(300, 'y'), world.factory(1).self().address + "z"}) {
     const auto edge = world.factory(0).Open({address, RandomBits64()});
     if (!edge.ok()) continue;
-    EXPECT_EQ((*edge)->Recv({1, 0, 0}, Room(1)).Wait(absl::Seconds(60)).code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ((*edge)->Recv({1, 0, 0}, Room(1)).Wait(testing::LongestWait()).code(), absl::StatusCode::kUnavailable);
   }
   const auto a = *world.factory(0).Open(world.factory(1).self());
   const auto b = *world.factory(1).Open(world.factory(0).self());
   a->Send({1, 0, 0}, Pattern(10, 1), Event());
-  EXPECT_TRUE(b->Recv({1, 0, 0}, Room(10)).Wait(absl::Seconds(60)).ok());
+  EXPECT_TRUE(b->Recv({1, 0, 0}, Room(10)).Wait(testing::LongestWait()).ok());
 }
 
 TEST(MessageEdge, MessagesForAnotherIncarnationAreIgnored) {
@@ -53,13 +54,13 @@ TEST(MessageEdge, MessagesForAnotherIncarnationAreIgnored) {
   const Event small = stale->Send({1, 0, 0}, Pattern(10, 1), Event());
   const Event large = stale->Send({1, 1, 0}, Pattern(100'000, 1), Event());
   // Both were discarded there, or the connection was refused: given back without ever having been asked for.
-  EXPECT_NE(small.Wait(absl::Seconds(60)).code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_NE(large.Wait(absl::Seconds(60)).code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(small.Wait(testing::LongestWait()).code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(large.Wait(testing::LongestWait()).code(), absl::StatusCode::kDeadlineExceeded);
   const auto back = *world.factory(1).Open(world.factory(0).self());
   const auto edge = *world.factory(0).Open(b);
   const Event got = back->Recv({1, 0, 0}, Room(20));
   edge->Send({1, 0, 0}, Pattern(20, 2), Event());
-  EXPECT_TRUE(got.Wait(absl::Seconds(60)).ok()) << "a frame of the former life would have had another size";
+  EXPECT_TRUE(got.Wait(testing::LongestWait()).ok()) << "a frame of the former life would have had another size";
 }
 
 TEST(MessageEdge, ABrokenEdgeIsMadeAnewInItsNextGenerationAndTheOldOneStaysDead) {
@@ -69,14 +70,14 @@ TEST(MessageEdge, ABrokenEdgeIsMadeAnewInItsNextGenerationAndTheOldOneStaysDead)
   const auto old_there = *world.factory(0).Open(b), old_back = *world.factory(1).Open(a);
   const Event arrived = old_back->Recv({1, 0, 0}, Room(10));
   old_there->Send({1, 0, 0}, Pattern(10, 1), Event());
-  EXPECT_TRUE(arrived.Wait(absl::Seconds(60)).ok());
+  EXPECT_TRUE(arrived.Wait(testing::LongestWait()).ok());
   EXPECT_TRUE(old_back->Opened()) << "said before the frame";
   // Hand-off's connection is another one, and lives on.
   EventSource died;
   world.engine(0).Connect(world.factory(1).self(), [died](const absl::Status& why) { died.Fire(why); });
   const Event lost = old_back->Recv({2, 0, 0}, Room(10));
   world.engine(0).Close(b.key());
-  EXPECT_EQ(lost.Wait(absl::Seconds(60)).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(lost.Wait(testing::LongestWait()).code(), absl::StatusCode::kUnavailable);
   EXPECT_FALSE(died.event().fired());
   world.factory(0).Close(b);
   world.factory(1).Close(a);
@@ -87,8 +88,8 @@ TEST(MessageEdge, ABrokenEdgeIsMadeAnewInItsNextGenerationAndTheOldOneStaysDead)
   const Event sent = there->Send({3, 0, 0}, Pattern(10, 3), Event());
   const auto back = *world.factory(1).Open(a);
   const BufferRef into = Room(10);
-  EXPECT_TRUE(back->Recv({3, 0, 0}, into).Wait(absl::Seconds(60)).ok());
-  EXPECT_TRUE(sent.Wait(absl::Seconds(60)).ok());
+  EXPECT_TRUE(back->Recv({3, 0, 0}, into).Wait(testing::LongestWait()).ok());
+  EXPECT_TRUE(sent.Wait(testing::LongestWait()).ok());
   EXPECT_EQ(testing::Bytes(into), testing::Bytes(Pattern(10, 3)));
 }
 
@@ -98,10 +99,10 @@ TEST(MessageEdge, AnEngineThatStoppedEndsAll) {
   const auto b = *world.factory(1).Open(world.factory(0).self());
   const Event here = a->Recv({1, 0, 0}, Room(10)), there = b->Recv({1, 0, 0}, Room(10));
   a->Send({2, 0, 0}, Pattern(10, 1), Event());
-  EXPECT_TRUE(b->Recv({2, 0, 0}, Room(10)).Wait(absl::Seconds(60)).ok());
+  EXPECT_TRUE(b->Recv({2, 0, 0}, Room(10)).Wait(testing::LongestWait()).ok());
   world.engine(0).Stop();
-  EXPECT_EQ(here.Wait(absl::Seconds(60)).code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(there.Wait(absl::Seconds(60)).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(here.Wait(testing::LongestWait()).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(there.Wait(testing::LongestWait()).code(), absl::StatusCode::kUnavailable);
 }
 
 }  // namespace

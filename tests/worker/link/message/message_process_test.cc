@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/patience.h"
 #include "tests/worker/link/host_buffer.h"
 #include "tests/worker/link/new_engine.h"
 #include "tests/worker/link/peer_process.h"
@@ -41,7 +42,7 @@ TEST_F(MessageProcess, FramesTravelAndARestartIsAnotherPeer) {
   const PeerId first = FromArgument(peer->ReadLine());
   const auto edge = *factory_->Open(first);
   BufferRef into = Room(1 << 20);
-  ASSERT_TRUE(edge->Recv({1, 0, 0}, into).Wait(absl::Seconds(60)).ok());
+  ASSERT_TRUE(edge->Recv({1, 0, 0}, into).Wait(testing::LongestWait()).ok());
   EXPECT_EQ(Bytes(into), Bytes(Pattern(1 << 20, 1)));
   EXPECT_NE(engine_->Transport(first), "");
   const Event pending = edge->Recv({1, 1, 0}, Room(10));
@@ -53,7 +54,7 @@ TEST_F(MessageProcess, FramesTravelAndARestartIsAnotherPeer) {
   const PeerId second = FromArgument(peer->ReadLine());
   const auto again = *factory_->Open(second);
   into = Room(2 << 20);
-  ASSERT_TRUE(again->Recv({1, 0, 0}, into).Wait(absl::Seconds(60)).ok());
+  ASSERT_TRUE(again->Recv({1, 0, 0}, into).Wait(testing::LongestWait()).ok());
   EXPECT_EQ(factory_->Open(first).status().code(), absl::StatusCode::kUnavailable);
 }
 
@@ -106,7 +107,7 @@ TEST_F(MessageProcess, OthersAreStillHeardWhenASenderIsKilledInMidMessage) {
     });
     auto sprayer = Peer("spray", 0);
     sprayer->ReadLine();
-    ASSERT_TRUE(sprayed.event().Wait(absl::Seconds(60)).ok());
+    ASSERT_TRUE(sprayed.event().Wait(testing::LongestWait()).ok());
     sprayer->Kill();
     engine_->Send(other, MessageKind::kEdgeControl, "", ConstBufferRef(), [](const absl::Status&) {});
     ASSERT_EQ(Soon(from_bystander.event()), absl::StatusCode::kOk) << "round " << round;
@@ -132,7 +133,7 @@ TEST_F(MessageProcess, AnEngineMayEndWhileOthersConnect) {
     }
     peer->WriteLine("end");
     for (const EventSource& each : dead) {
-      EXPECT_EQ(each.event().Wait(absl::Seconds(60)).code(), absl::StatusCode::kUnavailable);
+      EXPECT_EQ(each.event().Wait(testing::LongestWait()).code(), absl::StatusCode::kUnavailable);
     }
     EXPECT_EQ(peer->Await(), 0) << "round " << round;
   }

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "gtest/gtest.h"
 #include "server/base/random.h"
+#include "tests/testing/await.h"
 #include "tests/worker/link/tcp/raw_socket.h"
 #include "worker/link/tcp/tcp_engine.h"
 #include "worker/link/tcp/tcp_proof.h"
@@ -39,7 +39,7 @@ struct RawPeer {
   // The same as somebody new, who has no key, as the engine has none; a peer of the engine's when this returns.
   explicit RawPeer(TcpEngine& engine) : RawPeer(engine, {kNowhere, RandomBits64()}) {
     Prove(ClusterKey());
-    while (engine.Transport(id).empty()) std::this_thread::yield();
+    EXPECT_TRUE(Await("the engine has taken it for a peer", [&] { return !engine.Transport(id).empty(); }));
   }
 
   void Prove(const ClusterKey& key) {

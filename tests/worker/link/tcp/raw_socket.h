@@ -12,6 +12,7 @@
 
 #include "kernels/base/status_macros.h"
 #include "server/base/address.h"
+#include "tests/testing/patience.h"
 
 namespace runahead::testing {
 
@@ -25,7 +26,7 @@ class RawSocket {
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     to.sin_port = htons(static_cast<uint16_t>(ParseHostPort(address)->port));
     RUNAHEAD_CHECK(fd_ >= 0 && connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0);
-    const timeval patience{60, 0};  // long enough that only a hang runs out of it
+    const timeval patience = absl::ToTimeval(LongestWait());
     setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   }
   ~RawSocket() { close(fd_); }

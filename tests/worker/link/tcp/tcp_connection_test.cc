@@ -3,6 +3,7 @@
 #include "gtest/gtest.h"
 #include "kernels/base/monotonic.h"
 #include "server/base/random.h"
+#include "tests/testing/patience.h"
 #include "tests/testing/sum_of.h"
 #include "tests/worker/link/host_buffer.h"
 #include "tests/worker/link/tcp/raw_peer.h"
@@ -12,9 +13,6 @@ namespace {
 
 using ::runahead::testing::RawPeer;
 using ::runahead::testing::Room;
-
-// Long enough that only a hang runs out of it.
-constexpr absl::Duration kLongEnough = absl::Seconds(60);
 
 TEST(TcpConnection, BytesAreOnTheWireFromTheFirstChunkToTheLast) {
   TcpOptions options;
@@ -43,12 +41,12 @@ TEST(TcpConnection, BytesAreOnTheWireFromTheFirstChunkToTheLast) {
   prefix.frame = TcpFrame::kChunk;
   prefix.bytes = into.size / 2;
   peer.socket.Say(TcpBytes(TcpSealed(prefix)) + std::string(prefix.bytes, 'x') + TcpBytes(TcpSealed(marker)));
-  ASSERT_TRUE(first_came.event().Wait(kLongEnough).ok());
+  ASSERT_TRUE(first_came.event().Wait(testing::LongestWait()).ok());
   const absl::Time between = MonotonicNow();
   const std::string bytes = std::string(prefix.bytes, 'x') + std::string(prefix.bytes, 'y');
   prefix.sum = testing::SumOf(/*seed=*/0, bytes.data(), bytes.size());
   peer.socket.Say(TcpBytes(TcpSealed(prefix)) + std::string(prefix.bytes, 'y'));
-  ASSERT_TRUE(whole.event().Wait(kLongEnough).ok());
+  ASSERT_TRUE(whole.event().Wait(testing::LongestWait()).ok());
   EXPECT_GE(wire.first, granted);
   EXPECT_LE(wire.first, between);
   EXPECT_GE(wire.last, between);

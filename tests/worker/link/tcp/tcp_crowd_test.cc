@@ -4,7 +4,9 @@
 
 #include "gtest/gtest.h"
 #include "server/base/random.h"
+#include "tests/testing/await.h"
 #include "tests/testing/crowd.h"
+#include "tests/testing/patience.h"
 #include "tests/worker/link/tcp/raw_peer.h"
 
 namespace runahead {
@@ -36,7 +38,7 @@ void ExpectHeard(TcpEngine& engine) {
   peer->Send(engine.self(), MessageKind::kEdgeControl, "", ConstBufferRef(), [&](const absl::Status& status) {
     if (!status.ok()) heard.Fire(status);
   });
-  const absl::Status status = heard.event().Wait(absl::Seconds(60));
+  const absl::Status status = heard.event().Wait(testing::LongestWait());
   EXPECT_TRUE(status.ok()) << status;
   engine.SetHandler(MessageKind::kEdgeControl, nullptr);
 }
@@ -65,7 +67,8 @@ TEST(TcpCrowd, APeerThatHasSaidHelloOutlastsTheSilent) {
   EXPECT_TRUE(strangers.front().Closed());
   EXPECT_TRUE(strangers[kPlaces].Closed());
   peer.Prove(ClusterKey());
-  while (engine->Transport(peer.id).empty()) std::this_thread::yield();
+  EXPECT_TRUE(
+      testing::Await("the peer that proved itself is one", [&] { return !engine->Transport(peer.id).empty(); }));
 }
 
 TEST(TcpCrowd, StrangersWhoSayHelloAndProveNothingKeepNoPeerOut) {

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/random.h"
+#include "tests/testing/patience.h"
 #include "tests/worker/link/host_buffer.h"
 #include "tests/worker/link/tcp/raw_peer.h"
 #include "worker/link/tcp/tcp_socket.h"
@@ -36,14 +37,14 @@ std::unique_ptr<TcpEngine> NewTcpEngine(absl::Duration hello_timeout = absl::Sec
 }
 
 absl::Status Await(const Event& event) {
-  return event.Wait(absl::Seconds(60));
+  return event.Wait(testing::LongestWait());
 }
 
 // How something ended.
 class Outcome {
  public:
   void Set(const absl::Status& status) { set_.Fire(status); }
-  absl::StatusCode Await() const { return set_.event().Wait(absl::Seconds(60)).code(); }
+  absl::StatusCode Await() const { return set_.event().Wait(testing::LongestWait()).code(); }
 
  private:
   EventSource set_;

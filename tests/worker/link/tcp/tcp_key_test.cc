@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/testing/patience.h"
 #include "tests/worker/link/tcp/raw_peer.h"
 
 namespace runahead {
@@ -42,7 +43,7 @@ class TcpKey : public ::testing::Test {
       }
     });
     peer_->Send(here_->self(), MessageKind::kEdgeControl, "", ConstBufferRef(), [](const absl::Status&) {});
-    EXPECT_TRUE(heard.event().Wait(absl::Seconds(60)).ok());
+    EXPECT_TRUE(heard.event().Wait(testing::LongestWait()).ok());
   }
   static std::string Frame() {
     TcpPrefix prefix;
@@ -94,7 +95,7 @@ TEST_F(TcpKey, WhoProvesItIsHeard) {
   RawPeer honest(*here_, {kNowhere, 5});
   honest.Prove(Ours());
   honest.socket.Say(Frame());
-  EXPECT_TRUE(heard.event().Wait(absl::Seconds(60)).ok());
+  EXPECT_TRUE(heard.event().Wait(testing::LongestWait()).ok());
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/patience.h"
 #include "tests/testing/sanitized.h"
 #include "tests/testing/test_ca.h"
 #include "tests/worker/link/message/message_world.h"
@@ -82,7 +83,7 @@ class TlsLink : public ::testing::Test {
     EventSource dead;
     stranger.Connect(here_->self(), [dead](const absl::Status& why) { dead.Fire(why); });
     stranger.Send(here_->self(), MessageKind::kEdgeControl, "", ConstBufferRef(), [](const absl::Status&) {});
-    return dead.event().Wait(absl::Seconds(60));
+    return dead.event().Wait(LongestWait());
   }
   // A slice of `bytes` from there to here, as it came.
   static BufferRef Sent(MessageEngine& from, MessageEngine& to, const BufferRef& bytes) {
@@ -95,7 +96,7 @@ class TlsLink : public ::testing::Test {
       });
     });
     from.Send(to.self(), MessageKind::kSlice, "", bytes, [](const absl::Status&) {});
-    EXPECT_EQ(came.event().Wait(absl::Seconds(60)), absl::OkStatus());
+    EXPECT_EQ(came.event().Wait(LongestWait()), absl::OkStatus());
     to.SetHandler(MessageKind::kSlice, nullptr);
     return into;
   }
@@ -163,7 +164,7 @@ TEST_F(TlsLink, OneThatSpeaksPlainIsToldWhatIsMissingAtEitherEnd) {
   const auto plain = EngineOver(nullptr);
   EventSource dead;
   here_->Connect(plain->self(), [dead](const absl::Status& why) { dead.Fire(why); });
-  const absl::Status here_why = dead.event().Wait(absl::Seconds(60));
+  const absl::Status here_why = dead.event().Wait(LongestWait());
   EXPECT_EQ(here_why.code(), absl::StatusCode::kUnavailable) << "it hangs up on what is no hello of its own";
 }
 
