@@ -93,7 +93,9 @@ TEST(ThreadPool, WhatGoesFirstDoesNotWaitForTheEndOfALongLoop) {
   std::atomic<int> ran = 0;
   pool.ParallelFor(1000, [&](int64_t i) {
     begun = true;
-    if (i == 0) EXPECT_TRUE(testing::Await("the loop that goes first is over", [&] { return first_ran.load(); }));
+    if (i == 0) {
+      EXPECT_TRUE(testing::Await("the loop that goes first is over", [&] { return first_ran.load(); }));
+    }
     ++ran;
   });
   first.join();
