@@ -17,6 +17,7 @@
 #include "kernels/base/mutex.h"
 #include "tests/testing/await.h"
 #include "tests/testing/expected_run.h"
+#include "tests/testing/fake_clock.h"
 #include "tests/testing/loopback.h"
 #include "tests/testing/model_fixture.h"
 #include "worker/prefill/stage.h"
@@ -120,6 +121,8 @@ class KeepingPasses {
 };
 
 struct ChainMember {
+  testing::FakeClock clock;  // the meter's alone
+  const std::shared_ptr<ProgressMeter> progress = std::make_shared<ProgressMeter>(clock);
   std::unique_ptr<EdgeFactory> edges;
   std::shared_ptr<Edge> predecessor, successor;
   NewsBoard news;

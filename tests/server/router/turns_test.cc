@@ -16,6 +16,7 @@ using testing::FakeBehaviour;
 using testing::FakeWorker;
 using testing::Got;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 // One decode worker of one slot, which is taken; prompts say by their length who they are.
 class TurnsTest : public testing::FaultsFixture {
@@ -124,6 +125,42 @@ TEST_F(TurnsTest, ATenantOfTwoPrioritiesHasTheQueueToItself) {
   Wait(17, "one", v1::PRIORITY_LOW);
   for (int prompt = 10; prompt < 17; ++prompt) Wait(prompt, "one");
   EXPECT_EQ(Turns().size(), 8u);
+}
+
+// Two prompts are computed, which share no place, and two wait. The first one's attempt fails, and it waits again: for
+// the next place, or the one behind the third's, but never behind the last one, who came after it.
+TEST_F(TurnsTest, WhoIsPlacedAnewHasTheTurnThatItHad) {
+  constexpr char kDepth[] = "runahead_queue_depth{priority=\"normal\"}";
+  Start({.prefill = 1});
+  HoldPrefill(false, false);
+  std::vector<std::unique_ptr<Call>> calls;
+  for (int i = 0; i < 4; ++i) {
+    calls.push_back(std::make_unique<Call>(*stub_, Ids(200 + i, 1), 2 * testing::kInVain));
+    if (i < 2) {
+      prefill_[0]->AwaitStarts(i + 1);
+    } else {
+      ASSERT_TRUE(MetricBecomes(kDepth, i - 1)) << "prompt " << i << " does not wait";
+    }
+  }
+  std::vector<v1::StartJob> starts = prefill_[0]->AwaitStarts(2);
+  prefill_[0]->SendDone(starts[0].job(), absl::InternalError("the device failed"));
+  ASSERT_EQ(prefill_[0]->AwaitStarts(3).size(), 3u);
+  ASSERT_TRUE(MetricBecomes(kDepth, 2)) << "who was placed anew does not wait";
+  const auto end = [this](const v1::StartJob& start) {
+    prefill_[0]->SendFirstToken(start.job(), 100);
+    prefill_[0]->SendDone(start.job());
+  };
+  end(starts[1]);
+  starts = prefill_[0]->AwaitStarts(4);
+  ASSERT_EQ(starts.size(), 4u);
+  EXPECT_THAT((std::vector<int>{starts[2].ids_size(), starts[3].ids_size()}), UnorderedElementsAre(200, 202));
+  HoldPrefill(true, true);
+  for (const size_t held : {2, 3}) end(starts[held]);
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const Got got = calls[i]->Finish();
+    ASSERT_TRUE(got.status.ok()) << "prompt " << i << ": " << got.status;
+    EXPECT_EQ(got.finished().failovers(), i == 0 ? 1 : 0);
+  }
 }
 
 }  // namespace

@@ -91,6 +91,7 @@ class DecodeEngineTest : public ::testing::Test {
     DecodeEngineOptions options;
     options.max_batch = max_batch;
     options.step_rows = step_rows;
+    options.progress = progress_;
     steps_.clear();
     options.on_step = [this](const DecodeStep& step) {
       steps_.push_back(step);
@@ -131,6 +132,7 @@ class DecodeEngineTest : public ::testing::Test {
 
   HashDevice device_;
   FakeClock clock_;
+  const std::shared_ptr<ProgressMeter> progress_ = std::make_shared<ProgressMeter>(clock_);  // of all engines
   Door door_;
   std::atomic<bool> fail_{false};  // every pass
   std::set<int32_t> bad_;          // positions: a pass that has one of them fails

@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/await_change.h"
+#include "tests/testing/await_reading.h"
 #include "tests/worker/decode/engine_fixture.h"
 #include "worker/decode/engine.h"
 
@@ -325,6 +326,23 @@ TEST_F(EngineMoves, WhoIsBesideItGetsTokensWhileItStandsStill) {
   EXPECT_EQ(beside->AwaitEnd(), absl::OkStatus());
   EXPECT_EQ(beside->ids(), ExpectedTokens(other));
   EXPECT_EQ(sink->ids().size(), had);
+  carrier->Deliver();
+  EXPECT_EQ(GoOn(sequence, *sink, sink->AwaitMove()), ExpectedTokens(sequence));
+}
+
+// The other worker may be slow, or hang: that is not this one's fault.
+TEST_F(EngineMoves, AnEngineAllOfWhoseSequencesStandStillIsNotComputing) {
+  const DecodeSequence sequence = Make();
+  const auto sink = AddAtTheDoor(sequence);
+  const auto carrier = Move(sequence, 10);
+  carrier->AwaitSend();
+  EXPECT_TRUE(progress_->Read().computing) << "rows are on their way, and it steps meanwhile";
+  DeliverAndStandStill(door_, *carrier);
+  const uint64_t done = testing::AwaitRest(*progress_).done;
+  clock_.Advance(absl::Seconds(20));  // the lease there lives for 30
+  EXPECT_FALSE(progress_->Read().computing);
+  EXPECT_EQ(progress_->Read().done, done);
+  door_.Open();
   carrier->Deliver();
   EXPECT_EQ(GoOn(sequence, *sink, sink->AwaitMove()), ExpectedTokens(sequence));
 }
