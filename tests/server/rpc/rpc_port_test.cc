@@ -58,8 +58,9 @@ TEST_F(RpcPortTest, AChannelWithoutCallsGoesOnOverAnotherConnection) {
   // As a client of anybody's, which gives a connection more time than ours do.
   const auto channel = grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
   EXPECT_TRUE(testing::CallListModels(channel).ok());
-  while (metrics_.open.Value() != 1) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  while (metrics_.open.Value() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  // Ready it was, for there was a call: it is not any more when its connection has gone.
+  EXPECT_TRUE(
+      channel->WaitForStateChange(GRPC_CHANNEL_READY, std::chrono::system_clock::now() + std::chrono::minutes(1)));
   EXPECT_TRUE(testing::CallListModels(channel).ok());
 }
 
