@@ -140,8 +140,7 @@ TEST_F(ProfileTest, WhatDecodeWorkersMeasuredOfTheirLinksIsSaid) {
   ASSERT_GE(decode[0]["link"].size(), 2u);
   EXPECT_EQ(decode[0]["link"][1]["block_bytes"], 1 << 20);
   const double to_device = decode[0]["link"][1]["to_device_bytes_per_s"];
-  EXPECT_GT(to_device, 1e6);
-  EXPECT_LT(to_device, 1.2e9) << "copies are no faster than the link, but for what a busy machine adds to looks";
+  EXPECT_GT(to_device, 1e6);  // kvpr_link_test knows what the link has, on a clock that only copies move
   for (const char* const seconds : {"copy_latency_s", "project_s", "attend_s", "signal_s"}) {
     EXPECT_GT(decode[0][seconds], 0) << seconds;
   }

@@ -51,7 +51,7 @@ TEST_F(LaneProfilerTest, MeasuresLinkAndHostAgainOnceAMinuteHasPassedAndNothingE
   seen.attend_s = 3;
   seen.recompute_s = 4;
   FixedSplit split(0, seen);
-  ASSERT_TRUE(link_->SetRate(0.8).ok());
+  ASSERT_TRUE(link_->SetRate(0.08).ok());  // a hundredth: no busy machine made the first look so slow
   const int64_t attended = host_.attended;
 
   clock_.Advance(LaneProfiler::kAgain - absl::Milliseconds(1));
@@ -63,7 +63,7 @@ TEST_F(LaneProfilerTest, MeasuresLinkAndHostAgainOnceAMinuteHasPassedAndNothingE
   clock_.Advance(absl::Milliseconds(1));
   profiler_->MeasureAgain(split);
   const LaneCosts now = split.costs();
-  EXPECT_LT(now.link_bytes_per_s, before / 2) << "a tenth, if nothing else is to do";
+  EXPECT_LT(now.link_bytes_per_s, before / 2);
   EXPECT_NEAR(Link() / now.link_bytes_per_s, 1, 1e-4);
   EXPECT_LT(Value(registry_, "runahead_link_copy_bytes_per_second{block_bytes=\"1048576\",direction=\"to_device\"}"),
             before / 2);

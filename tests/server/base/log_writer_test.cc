@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/logging.h"
 
 namespace runahead {
 namespace {
@@ -159,6 +161,26 @@ TEST_F(LogWriterTest, ItEndsThoughTheReaderStandsStill) {
   auto log = Make({});
   log->Append("never read\n", false);
   log.reset();
+  EXPECT_EQ(Lines(1).size(), 1);
+}
+
+// What a process waits for when it exits, or is about to end itself.
+TEST_F(LogWriterTest, TheLastFlushOfAProcessIsBoundedThoughTheReaderStandsStill) {
+  EXPECT_LE(kLogFlushTime, absl::Seconds(1));
+  FillPipe();
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);  // it ends by this where the flush goes on for ever
+    dup2(writer_, STDERR_FILENO);
+    InitLogging("test", LogLevel::kInfo);
+    LogInfo("test", "never read");
+    FlushLog();
+    _exit(DroppedLogLines() == 0 ? 7 : 8);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 7) << "the line waits still, and nobody took it";
   EXPECT_EQ(Lines(1).size(), 1);
 }
 

@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/address.h"
+#include "server/base/http_connection.h"
 
 namespace runahead {
 namespace {
@@ -162,6 +163,39 @@ TEST(MetricsServer, EndsWhoSaysTooMuch) {
   char byte;
   EXPECT_LE(recv(fd, &byte, 1, 0), 0);
   close(fd);
+}
+
+// However often something of it comes: a server ends it when its time is over.
+TEST(MetricsServer, ARequestThatTricklesHasNoMoreTimeThanOneThatComesAtOnce) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
+  const Descriptor says(ends[1]);
+  const absl::Time until = absl::UnixEpoch() + kHttpRequestTime;
+  HttpConnection connection(1, Descriptor(ends[0]), "host", until);
+  const std::string request = "GET /metrics HTTP/1.1\r\nX: trickles\r\n\r\n";
+  for (size_t sent = 0; sent < request.size(); ++sent) {
+    ASSERT_EQ(connection.state(), HttpConnection::State::kReading) << sent;
+    EXPECT_EQ(connection.until(), until) << sent;
+    ASSERT_EQ(send(says.get(), &request[sent], 1, MSG_NOSIGNAL), 1);
+    connection.Read();
+  }
+  EXPECT_EQ(connection.state(), HttpConnection::State::kAsked);
+  EXPECT_EQ(connection.request(), request);
+  EXPECT_EQ(connection.until(), absl::InfiniteFuture()) << "it waits for us now";
+  // And so it is with who takes its answer.
+  const std::string answer(4 << 20, 'x');
+  connection.Answer(answer, until + kHttpAnswerTime);
+  std::string taken(64 << 10, ' ');
+  for (size_t all = 0; all < answer.size();) {
+    ASSERT_EQ(connection.state(), HttpConnection::State::kAnswering) << all;
+    EXPECT_EQ(connection.until(), until + kHttpAnswerTime) << all;
+    const ssize_t got = recv(says.get(), taken.data(), taken.size(), 0);
+    ASSERT_GT(got, 0);
+    all += static_cast<size_t>(got);
+    connection.Write();
+    if (connection.state() == HttpConnection::State::kEnded) break;
+  }
+  EXPECT_EQ(connection.state(), HttpConnection::State::kEnded);
 }
 
 TEST(MetricsServer, GivesItsPortBack) {

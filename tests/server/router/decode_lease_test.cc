@@ -69,13 +69,23 @@ TEST_F(DecodeLeaseTest, AnEndlessStreamOfSmallRequestsStarvesNoLargeOne) {
     });
   }
   EXPECT_TRUE(testing::Await("two requests of each stream were served", [&] { return served >= 2 * kStreams; }));
-  const int before = served;
   const Got large = Generate(Ids(500, 500));
-  const int overtook = served - before;
   large_done = true;
   for (std::thread& stream : streams) stream.join();
   EXPECT_TRUE(large.status.ok()) << large.status;
   EXPECT_EQ(failed, 0);
+  // As the worker was asked: between the first time for the large one and the last.
+  bool asked = false;
+  int since = 0, overtook = 0;
+  for (const v1::ReserveRequest& request : decode_[0]->reserve_requests()) {
+    if (request.prompt_tokens() == 500) {
+      asked = true;
+      overtook = since;
+    } else if (asked) {
+      ++since;
+    }
+  }
+  EXPECT_TRUE(asked);
   EXPECT_LT(overtook, kBound);
   RecordProperty("overtook", overtook);
   decode_[0]->AwaitLeases(0);

@@ -54,6 +54,13 @@ class RebuildTest : public testing::FaultsFixture {
     std::swap(decode_[0], decode_[1 - one]);
     decode_.resize(1);
   }
+  // The same of one that drains. Nobody asks it for more: whether the router hears first that its call ended or that it
+  // is lost, the next attempt is the last.
+  void EndDecoding() {
+    decode_[Decoding()]->SendDraining();
+    EXPECT_TRUE(MetricBecomes("runahead_workers{role=\"decode\",state=\"draining\"}", 1));
+    KillDecoding();
+  }
   double Failovers(const char* cause) {
     return Metric(absl::StrCat("runahead_failovers_total{cause=\"", cause, "\",stage=\"decode\"}"));
   }
@@ -91,7 +98,7 @@ TEST_F(RebuildTest, AnAnswerGoesOnWithAnotherWorkerBehindTheTokensThatItHas) {
   EXPECT_EQ(CountStarted(got), 1);
   EXPECT_EQ(got.started().plan().decode_worker(), dies);
   EXPECT_NE(got.finished().plan().decode_worker(), dies);
-  EXPECT_EQ(got.finished().failovers(), 1);
+  EXPECT_GE(got.finished().failovers(), 1) << "its call may end before its control stream: it is asked once more then";
   EXPECT_EQ(got.finished().usage().completion_tokens(), 10);
   EXPECT_EQ(got.finished().usage().prompt_tokens(), 5);
   int32_t index = 0;
@@ -107,7 +114,7 @@ TEST_F(RebuildTest, AnAnswerGoesOnWithAnotherWorkerBehindTheTokensThatItHas) {
   EXPECT_EQ(asked.max_tokens(), 10);
   EXPECT_EQ(asked.sampling().seed(), got.started().seed());
   decode_[0]->AwaitLeases(0);
-  EXPECT_EQ(Failovers("worker_lost"), 1);
+  EXPECT_EQ(Failovers("worker_lost"), got.finished().failovers());
   EXPECT_EQ(Metric("runahead_generated_tokens_total"), 10);
   EXPECT_EQ(Metric("runahead_prompt_tokens_total"), 5);
   double stages = 0;
@@ -296,7 +303,7 @@ TEST_F(RebuildTest, OnlyARetryWithoutATokenInBetweenIsChargedToTheBudget) {
   HoldDecode(3);
   Call call(*stub_, Ids(5, 10));
   ReadTokens(call, 4);
-  KillDecoding();
+  EndDecoding();
   EXPECT_TRUE(call.Finish().status.ok());
   decode_[0]->Change([](FakeBehaviour& b) {
     b.decode_until = 3;
@@ -361,7 +368,7 @@ TEST_F(RebuildTest, ATraceShowsTheAttempts) {
   request.set_request_id("traced");
   Call call(*stub_, request);
   ReadTokens(call, 4);
-  KillDecoding();
+  EndDecoding();
   ASSERT_TRUE(call.Finish().status.ok());
   absl::StatusOr<v1::Trace> trace = parts_->tracer->Get("traced");
   while (!trace.ok() && RetryAfter(trace.status())) trace = parts_->tracer->Get("traced");  // it is not whole yet
@@ -396,7 +403,7 @@ TEST_P(RebuildTextTest, TextThatWasHeldBackIsRight) {
   EXPECT_EQ(got.text(), whole.text());
   EXPECT_EQ(got.ids(), whole.ids());
   EXPECT_EQ(got.finished().reason(), v1::FINISH_REASON_STOP);
-  EXPECT_EQ(got.finished().failovers(), 1);
+  EXPECT_GE(got.finished().failovers(), 1);
   decode_.erase(decode_.begin() + static_cast<std::ptrdiff_t>(one));
 }
 
@@ -461,7 +468,7 @@ TEST_F(OutputIdsTest, ItGoesOnWhereAWorkerDiesBeforeAnyTokenOfItsOwn) {
   const Got got = call.Finish();
   ASSERT_TRUE(got.status.ok()) << got.status;
   EXPECT_EQ(got.ids(), Counting(103, 110));
-  EXPECT_EQ(got.finished().failovers(), 1);
+  EXPECT_GE(got.finished().failovers(), 1);
 }
 
 TEST_F(OutputIdsTest, OfAnAnswerThatHasEndedOnlyTheEndComes) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_device.h"
+#include "tests/kernels/cpu/manual_clock.h"
 #include "tests/testing/small_model.h"
 #include "tests/worker/decode/kvpr/kvpr_world.h"
 #include "worker/decode/kvpr/profile.h"
@@ -53,19 +54,27 @@ TEST_P(KvprLinkTest, GivesBitwiseWhatItGivesWithoutALink) {
   }
 }
 
-// What decode workers take for the link's rate is what the link has.
+// What decode workers take for the link's rate is what the link has. Only copies move this clock: the thread that
+// measures reads it when none is on its way.
 TEST_P(KvprLinkTest, TheProfileMeasuresTheLink) {
-  const LoadedModel linked = LoadOver(link_, GetParam());
-  ASSERT_TRUE(link_->SetRate(0.8).ok());
-  const ModelConfig& config = linked.model->config();
-  const auto profile =
-      MeasureLanes(*linked.model, *linked.device,
-                   {.rows = 2, .stored_row_bytes = linked.model->kv_row_bytes(), .x_row_bytes = 4 * config.hidden});
+  ManualClock manual;
+  const LoadedModel linked = LoadOver(
+      *EmulatedLink::Create({.gbps = 0.8, .latency = absl::Microseconds(10), .clock = manual.clock()}), GetParam());
+  const auto profile = MeasureLanes(*linked.model, *linked.device,
+                                    {.rows = 2,
+                                     .stored_row_bytes = linked.model->kv_row_bytes(),
+                                     .x_row_bytes = 4 * linked.model->config().hidden,
+                                     .now = [&manual] { return manual.now; }});
   ASSERT_TRUE(profile.ok()) << profile.status();
-  // The link's latency is 10 us. On a busy machine single copies take longer, and those behind them less: 3 us was seen.
-  EXPECT_GT(profile->copy_latency_s, 0);
-  EXPECT_GT(profile->costs.link_bytes_per_s, 0.1e8);
-  EXPECT_LE(profile->costs.link_bytes_per_s, 1.2e8);
+  EXPECT_NEAR(profile->copy_latency_s, 10e-6, 1e-6) << "and a few bytes";
+  ASSERT_EQ(profile->link.size(), 3u);
+  for (const LinkRate& rate : profile->link) {
+    const auto bytes = static_cast<double>(rate.block_bytes);
+    const double expected = bytes / (bytes / 1e8 + 10e-6);
+    EXPECT_NEAR(rate.to_device, expected, 1e-3 * expected) << rate.block_bytes;
+    EXPECT_NEAR(rate.to_host, expected, 1e-3 * expected) << rate.block_bytes;
+  }
+  EXPECT_EQ(profile->costs.link_bytes_per_s, profile->link.back().to_device);
 }
 
 // As the rate is, more sizes are measured, or fewer.
