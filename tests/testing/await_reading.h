@@ -1,4 +1,4 @@
-// What a meter reads once its thread does what a test waits for.
+// What a meter reads once its thread does what a test waits for: nothing tells when a thread comes to rest.
 #pragma once
 
 #include <string_view>
@@ -9,20 +9,16 @@
 
 namespace runahead::testing {
 
-// The reading that holds; the last one, and a failure of the test that says `what`, where none came.
 template <typename Condition>
 ProgressMeter::Reading AwaitReading(const ProgressMeter& meter, std::string_view what, const Condition& holds) {
   ProgressMeter::Reading reading;
-  EXPECT_TRUE(Await(what, [&] {
-    reading = meter.Read();
-    return holds(reading);
-  }));
+  EXPECT_TRUE(Await(what, [&] { return holds(reading = meter.Read()); }));
   return reading;
 }
 
 // Of a thread that has nothing to do but wait: that stays so until what it waits for happens.
 inline ProgressMeter::Reading AwaitRest(const ProgressMeter& meter) {
-  return AwaitReading(meter, "a thread rests", [](const auto& reading) { return !reading.computing; });
+  return AwaitReading(meter, "the thread rests", [](const auto& reading) { return !reading.computing; });
 }
 
 }  // namespace runahead::testing

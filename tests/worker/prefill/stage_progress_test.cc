@@ -31,7 +31,7 @@ class StageProgressTest : public StageTest {
       const Job* const found = Find(reading, job);
       return !reading.computing && found != nullptr && found->activity == does && found->waits_for == waits_for;
     };
-    testing::AwaitReading(*member.progress, "a job that waits for '" + waits_for + "'", holds);
+    testing::AwaitReading(*member.progress, "the job waits for '" + waits_for + "'", holds);
     const uint64_t done = member.progress->Read().done;
     member.clock.Advance(kAnHour);
     const Reading reading = member.progress->Read();
@@ -40,7 +40,7 @@ class StageProgressTest : public StageTest {
     EXPECT_EQ(reading.done, done);
   }
   static void ExpectOver(ChainMember& member, JobId job) {
-    testing::AwaitReading(*member.progress, "the end of the job",
+    testing::AwaitReading(*member.progress, "the job is over",
                           [&](const Reading& reading) { return !reading.computing && Find(reading, job) == nullptr; });
     EXPECT_EQ(member.news.AwaitDone(job), absl::OkStatus());
   }
