@@ -43,7 +43,6 @@ set(RUNAHEAD_ALONE
   server/base/metrics_server_test
   server/router/resume_test
   worker/decode/kvpr/host_profile_test
-  worker/decode/kvpr/kvpr_link_test
   worker/decode/kvpr/kvpr_measured_test
   worker/decode/kvpr/profile_test
   worker/decode/neighbour_test

@@ -51,7 +51,7 @@ TEST_F(FaultStagesTest, BeforeTheFirstToken) {
     const Staged staged = BeginAt(Stage::kPrefill);
     Kill(victim);
     ExpectOutlived(staged.running->answer(), undisturbed, victim);
-    EXPECT_EQ(staged.running->answer().finished.failovers(), victim == "router" ? 0 : 1);
+    EXPECT_EQ(staged.running->answer().finished.failovers() > 0, victim != "router");
     ExpectServiceAgain();
   }
 }
@@ -63,7 +63,7 @@ TEST_F(FaultStagesTest, PresentAtTwoDeaths) {
   const auto received = [&] { return cluster_.Sum("prefill-1", "runahead_link_bytes_total{direction=\"receive\""); };
   const auto running = BeginLongPrompt(request);
   Kill("prefill-0");
-  ASSERT_TRUE(Eventually([&] { return cluster_.Sum("router", "runahead_failovers_total") == 1; }));
+  ASSERT_TRUE(Eventually([&] { return cluster_.Sum("router", "runahead_failovers_total") >= 1; }));
   const double at = received();
   ASSERT_TRUE(Eventually([&] { return received() > at; })) << "it is computed for the second time";
   Kill("prefill-0");
@@ -98,7 +98,7 @@ TEST_F(FaultStagesTest, InDecode) {
     const Staged staged = BeginAt(Stage::kDecode);
     Kill(victim);
     ExpectOutlived(staged.running->answer(), undisturbed, victim);
-    EXPECT_EQ(staged.running->answer().finished.failovers(), victim == "router" ? 0 : 1);
+    EXPECT_EQ(staged.running->answer().finished.failovers() > 0, victim != "router");
     ExpectServiceAgain();
   }
   // What prefill workers had to do with it is done.

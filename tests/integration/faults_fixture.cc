@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "server/rpc/status.h"
 #include "tests/testing/await_change.h"
@@ -249,6 +250,17 @@ void FaultsCluster::ExpectServiceAgain() {
     EXPECT_TRUE(Eventually([&] { return cluster_.Metric("router", broken) == 0; })) << kind;
   }
   cluster_.ExpectAllFree();
+}
+
+void FaultsCluster::ExpectNoStreamEnds(const std::function<void()>& body) {
+  // As workers log it.
+  const auto ended = [this] { return std::vector<std::string>(absl::StrSplit(cluster_.Log(), "stream ended")).size(); };
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const size_t before = ended();
+    body();
+    if (ended() == before) return;
+  }
+  ADD_FAILURE() << "a control stream ended each time";
 }
 
 void FaultsCluster::ExpectFailed(const Answer& answer, const std::vector<int32_t>& undisturbed,

@@ -121,6 +121,9 @@ class FaultsCluster {
   // right.
   static void ExpectFailed(const Answer& answer, const std::vector<int32_t>& undisturbed, const std::string& worker);
   static void ExpectUnharmed(const Answer& answer, const std::vector<int32_t>& undisturbed);
+  // What `body` does ends no worker's control stream. A busy machine may end one meanwhile: so `body` runs up to three
+  // times, and what ends one by itself ends one each time.
+  void ExpectNoStreamEnds(const std::function<void()>& body);
 
   LocalCluster cluster_;
   int line_ = 0;  // prefill workers

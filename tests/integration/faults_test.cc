@@ -17,10 +17,9 @@ TEST_F(FaultsTest, AHungPrefillWorkerIsNoticedAndTheServiceComesBack) {
   const std::vector<int32_t> undisturbed = cluster_.GenerateEventually(LongPrompt()).ids;
   const auto running = BeginLongPrompt();
   StopProcess(cluster_.pid("prefill-1"));
-  // 3 s by contract, on a machine that is busy with other tests.
+  // 3 s by contract, which worker_connection_test shows on a clock of its own.
   EXPECT_TRUE(
-      Eventually([&] { return cluster_.Metric("router", "runahead_workers{role=\"prefill\",state=\"lost\"}") == 1; },
-                 absl::Seconds(10)));
+      Eventually([&] { return cluster_.Metric("router", "runahead_workers{role=\"prefill\",state=\"lost\"}") == 1; }));
   // One worker is left: short prompts go on, though the one that needs both waits.
   EXPECT_TRUE(cluster_.GenerateEventually(ShortPrompt(1)).status.ok());
   EXPECT_EQ(running->tokens(), 0u);
@@ -51,10 +50,13 @@ TEST_F(FaultsTest, ACancelledClientAndADeadlineInMidPrefill) {
     EXPECT_TRUE(Eventually([&] { return cluster_.Ended("CANCELLED") == 1; }));
     cluster_.ExpectAllFree();
   }
+  const auto ended = [&] { return cluster_.Ended("DEADLINE_EXCEEDED") + cluster_.Ended("CANCELLED"); };
+  const double before = ended();
   // Far less than the chain's slow edge takes.
   Running running(cluster_, LongPrompt(), absl::Milliseconds(1000));
   EXPECT_EQ(running.answer().status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-  EXPECT_TRUE(Eventually([&] { return cluster_.Ended("DEADLINE_EXCEEDED") == 1; }));
+  // The client's cancel may come so late after it that the router does not take it for the deadline's.
+  EXPECT_TRUE(Eventually([&] { return ended() == before + 1; }));
   ExpectServiceAgain();
 }
 
@@ -107,7 +109,7 @@ class ChainOfThreeTest : public FaultsTest {
     const auto running = BeginLongPrompt(request);
     kill(cluster_.pid(victim), SIGKILL);
     EXPECT_TRUE(running->answer().status.ok()) << running->answer().status.error_message();
-    EXPECT_EQ(running->answer().finished.failovers(), 1);
+    EXPECT_GE(running->answer().finished.failovers(), 1);
     EXPECT_THAT(cluster_.Log(), ::testing::ContainsRegex(
                                     absl::StrCat("request without-", victim, " goes on with other workers: ", cause)));
   }

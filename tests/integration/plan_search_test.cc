@@ -140,7 +140,9 @@ TEST_F(PlanSearchTest, InterruptedItKeepsWhatIsFinished) {
     EXPECT_EQ(Break("[1/4]", signal), 128 + signal) << err_;
     EXPECT_THAT(err_, HasSubstr("go on with --resume"));
     const auto entries = Entries();
-    EXPECT_EQ(entries.size(), 1u);
+    // The second one may have been finished before the signal came.
+    EXPECT_GE(entries.size(), 1u);
+    EXPECT_LT(entries.size(), 4u);
     EXPECT_TRUE(entries.contains({16, 1}));
   }
   // Long before the first entry: the old table stays as it is, even with --force.

@@ -77,7 +77,8 @@ TEST_F(RebuildProcessTest, AnAnswerOutlivesTheDeathOfItsDecodeWorker) {
     for (const size_t at : {1, 50}) {
       const Answer got = WithFault(request, at, [this] { kill(cluster_.pid(Decoding()), SIGKILL); });
       ExpectWhole(got, undisturbed);
-      EXPECT_EQ(got.finished.failovers(), 1);
+      EXPECT_GE(got.finished.failovers(), 1)
+          << "its call may end before its control stream: it is asked once more then";
       EXPECT_NE(got.finished.plan().decode_worker(), got.started.plan().decode_worker());
       EXPECT_TRUE(Eventually(
           [&] { return cluster_.Metric("router", "runahead_workers{role=\"decode\",state=\"ready\"}") == 2; }));
@@ -94,7 +95,7 @@ TEST_F(RebuildProcessTest, AnAnswerWhoseDecodeWorkerStandsStillGoesOnElsewhere) 
     StopProcess(stopped);
   });
   ExpectWhole(got, undisturbed);
-  EXPECT_EQ(got.finished.failovers(), 1);
+  EXPECT_GE(got.finished.failovers(), 1);
   kill(stopped, SIGCONT);
   EXPECT_TRUE(
       Eventually([&] { return cluster_.Metric("router", "runahead_workers{role=\"decode\",state=\"ready\"}") == 2; }));
@@ -127,8 +128,8 @@ TEST_F(OneDecodeWorkerTest, TheReturnOfTheOnlyOneIsWaitedFor) {
   const Answer undisturbed = Undisturbed(Greedy());
   const Answer got = WithFault(Greedy(), 20, [this] { kill(cluster_.pid("decode-0"), SIGKILL); });
   ExpectWhole(got, undisturbed);
-  EXPECT_EQ(got.finished.failovers(), 1);
-  EXPECT_EQ(cluster_.Metric("router", "runahead_failovers_total{cause=\"worker_lost\",stage=\"decode\"}"), 1);
+  EXPECT_GE(got.finished.failovers(), 1);
+  EXPECT_GE(cluster_.Metric("router", "runahead_failovers_total{cause=\"worker_lost\",stage=\"decode\"}"), 1);
   cluster_.ExpectAllFree();
 }
 

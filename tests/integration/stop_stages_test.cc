@@ -1,7 +1,6 @@
 // Every process stopped at every stage of a request (SIGSTOP), for less and, the router aside, for more than what the
 // others bear: nothing is lost, what needs a worker goes on with others or waits for its return, and nobody ends.
 // fault_stages_test kills at every stage.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -45,12 +44,13 @@ class Stop {
   absl::Time since_;
 };
 
-// How often the router has judged a worker to be silent.
-int TimesGivenUp(const StagedCluster& staged) {
+// How often the router has judged that worker to be silent.
+int TimesGivenUp(const StagedCluster& staged, const std::string& worker) {
   int times = 0;
   const std::string log = staged.cluster_.Log();
   for (const absl::string_view line : absl::StrSplit(log, '\n')) {
-    times += absl::StrContains(line, "[registry]") && absl::StrContains(line, "no sign of life");
+    times += absl::StrContains(line, "[registry]") && absl::StrContains(line, worker) &&
+             absl::StrContains(line, "no sign of life");
   }
   return times;
 }
@@ -75,15 +75,15 @@ TEST(StopStagesTest, AShortStopLosesNothing) {
   ForEachStage([&](StagedCluster& staged) {
     for (const auto& [victim, duration] : kStops) {
       SCOPED_TRACE(absl::StrCat(victim, " for ", absl::FormatDuration(duration)));
-      staged.Begin();
-      Stop stop(staged, victim);
-      stop.EndAfter(duration);
-      staged.ExpectUnharmed();
-      staged.ExpectOthersUnharmed();
-      staged.ExpectServiceAgain();
+      staged.ExpectNoStreamEnds([&staged, &victim = victim, &duration = duration] {
+        staged.Begin();
+        Stop stop(staged, victim);
+        stop.EndAfter(duration);
+        staged.ExpectUnharmed();
+        staged.ExpectOthersUnharmed();
+        staged.ExpectServiceAgain();
+      });
     }
-    // No worker lost its control stream.
-    EXPECT_THAT(staged.cluster_.Log(), ::testing::Not(::testing::HasSubstr("stream ended")));
   });
 }
 
@@ -91,12 +91,12 @@ TEST(StopStagesTest, AStopOfAWorkerFor10SecondsLosesNothing) {
   ForEachStage([](StagedCluster& staged) {
     for (const std::string victim : kWorkers) {
       SCOPED_TRACE(victim);
-      const int before = TimesGivenUp(staged);
+      const int before = TimesGivenUp(staged, victim);
       staged.Begin();
       Stop stop(staged, victim);
       stop.EndAfter(absl::Seconds(10));
       staged.ExpectUnharmed();
-      EXPECT_EQ(TimesGivenUp(staged), before + 1);
+      EXPECT_TRUE(Eventually([&] { return TimesGivenUp(staged, victim) > before; }));
       staged.ExpectOthersUnharmed();
       staged.ExpectServiceAgain();
     }
