@@ -38,8 +38,9 @@ class ControlProgressTest : public testing::ControlServiceTest {
   }
   // Of a pong's jobs each as a line: which, what it does, for whom it waits, how many steps it has begun, since when.
   std::vector<std::string> Jobs() {
+    const v1::Pong pong = PongTo(router_);
     std::vector<std::string> lines;
-    for (const v1::JobProgress& job : PongTo(router_).jobs()) {
+    for (const v1::JobProgress& job : pong.jobs()) {
       std::string what = v1::JobActivity_Name(job.activity());
       what.erase(0, std::string("JOB_ACTIVITY_").size());
       lines.push_back(absl::StrCat(job.job(), " ", what, " for '", job.waits_for(), "', ", job.steps(), " steps, ",
