@@ -4,14 +4,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <fstream>
 #include <iostream>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "tests/integration/local_cluster.h"
 #include "tests/integration/serving_process.h"
@@ -69,6 +74,46 @@ class WatchedProcess {
 
   ServingProcess process_;
   int64_t start_ = 0, own_at_start_ = 0;
+};
+
+// Looks again and again at what a router charges its requests for. Ends with the test's block.
+class ChargeWatch {
+ public:
+  explicit ChargeWatch(const WatchedProcess& router)
+      : router_(router), thread_([this](const std::stop_token& stop) { Watch(stop); }) {}
+
+  // What was seen until now.
+  void ExpectWithinLimits() {
+    thread_.request_stop();
+    thread_.join();
+    for (size_t kind = 0; kind < kKinds.size(); ++kind) {
+      const double limit = router_.Metric(Series("runahead_request_memory_limit_bytes", kind));
+      std::cerr << kKinds[kind] << ": " << most_[kind] / kMiB << " of " << limit / kMiB << " MiB were charged\n";
+      EXPECT_GT(limit, 0);
+      // Rates are not steady, and a whole answer is charged before one that is older goes.
+      EXPECT_LE(most_[kind], (kKinds[kind] == "held" ? 1 : 1.25) * limit) << kKinds[kind];
+    }
+  }
+
+ private:
+  static constexpr std::array<absl::string_view, 3> kKinds = {"arriving", "held", "answers"};
+  static constexpr absl::Duration kBetweenLooks = absl::Milliseconds(20);
+
+  static std::string Series(const char* name, size_t kind) {
+    return absl::StrCat(name, "{kind=\"", kKinds[kind], "\"}");
+  }
+  void Watch(const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      for (size_t kind = 0; kind < kKinds.size(); ++kind) {
+        most_[kind] = std::max(most_[kind], router_.Metric(Series("runahead_request_memory_bytes", kind)));
+      }
+      absl::SleepFor(kBetweenLooks);
+    }
+  }
+
+  const WatchedProcess& router_;
+  std::array<double, kKinds.size()> most_ = {};  // of each kind; the thread's, until it has ended
+  std::jthread thread_;
 };
 
 }  // namespace runahead::testing

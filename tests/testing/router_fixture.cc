@@ -99,8 +99,9 @@ void RouterFixture::Start(const RouterSetup& setup) {
   fleet_ = std::make_unique<Fleet>(specs, *metrics_, RealClock());
   queue_ = std::make_unique<FleetQueue>(*fleet_, setup.queue_size, *metrics_, RealClock());
   sequencer_ = std::make_unique<Sequencer>();
-  parts_.reset(new RouterParts{*fleet_, *queue_, *sequencer_, *metrics_, RealClock(), model_, tokenizer_,
-                               chat_template_, table_, Schedule::kKvr, setup.experiments,
+  Clock& clock = setup.clock != nullptr ? *setup.clock : RealClock();
+  parts_.reset(new RouterParts{*fleet_, *queue_, *sequencer_, *metrics_, clock, model_, tokenizer_, chat_template_,
+                               table_, Schedule::kKvr, setup.experiments,
                                Tracer::Create(ParseTraceMode(setup.trace), 16), false, setup.absence_timeout,
                                /*tenant_weights=*/{}, std::make_unique<OutputForecast>(setup.reserve),
                                std::make_unique<KnownIndex>(setup.known_beginnings, *fleet_, *metrics_)});

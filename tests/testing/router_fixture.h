@@ -72,6 +72,7 @@ struct RouterSetup {
   KeyDoor* keys = nullptr;                                // who may call; null: anybody
   std::function<void(v1::Capabilities&)> able = nullptr;  // changes what the workers say of themselves
   std::function<void(FakeWorker&)> before = nullptr;      // called with each, before the router knows it
+  Clock* clock = nullptr;                                 // of calls and sessions; null: the real one
 };
 
 inline constexpr int kFixtureContext = 4096;

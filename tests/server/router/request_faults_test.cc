@@ -1,12 +1,16 @@
 // Requests that end badly: clear statuses, nothing left behind, the next request works.
 #include <future>
+#include <string>
+#include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "server/rpc/channel.h"
 #include "server/rpc/status.h"
 #include "tests/server/router/faults_fixture.h"
 #include "tests/testing/await.h"
+#include "tests/testing/fake_clock.h"
 
 namespace runahead {
 namespace {
@@ -68,6 +72,33 @@ TEST_F(RequestFaultsTest, ADeadlineInMidDecode) {
   Call call(*stub_, Chain(), absl::Milliseconds(300));
   EXPECT_EQ(call.Finish().status.code(), absl::StatusCode::kDeadlineExceeded);
   ExpectAllFreeAndWorking();
+}
+
+class DeadlineSlackTest : public testing::FaultsFixture {
+ protected:
+  testing::FakeClock clock_;
+};
+
+// The client's comes before the deadline has passed here: by the way of the request, and by gRPC's rounding.
+TEST_F(DeadlineSlackTest, ACancelShortlyBeforeTheDeadlineIsTheDeadlinesAndAnEarlierOneTheClients) {
+  constexpr absl::Duration kDeadline = absl::Hours(1);
+  Start({.stall_timeout = 2 * kDeadline, .clock = &clock_});
+  HoldPrefill(false, false);
+  size_t starts = 0;
+  const std::pair<absl::Duration, const char*> kCases[] = {{absl::Minutes(1), "CANCELLED"},
+                                                           {absl::Milliseconds(50), "DEADLINE_EXCEEDED"}};
+  for (const auto& [before, code] : kCases) {
+    SCOPED_TRACE(code);
+    const std::string ended = absl::StrCat("runahead_requests_total{code=\"", code, "\",model=\"tiny\"}");
+    EXPECT_EQ(Metric(ended), 0);
+    Call call(*stub_, Chain(), kDeadline);
+    const uint64_t job = prefill_[0]->AwaitStarts(++starts).back().job();
+    clock_.Advance(kDeadline - before);
+    call.Cancel();
+    EXPECT_EQ(call.Finish().status.code(), absl::StatusCode::kCancelled);
+    prefill_[0]->AwaitCancel(job);
+    EXPECT_TRUE(MetricBecomes(ended, 1));
+  }
 }
 
 TEST_F(RequestFaultsTest, AMembersFailureBeforeTheFirstTokenIsBorneOnce) {
