@@ -120,9 +120,17 @@ class KeepingPasses {
   std::vector<int64_t> passes_ RUNAHEAD_GUARDED_BY(mu_);
 };
 
+// A meter on a clock of its own. An answer that comes late holds the meter longer than the chain lives: the clock is
+// there as long.
+struct ClockedMeter {
+  testing::FakeClock clock;
+  ProgressMeter meter{clock};
+};
+
 struct ChainMember {
-  testing::FakeClock clock;  // the meter's alone
-  const std::shared_ptr<ProgressMeter> progress = std::make_shared<ProgressMeter>(clock);
+  const std::shared_ptr<ClockedMeter> clocked = std::make_shared<ClockedMeter>();
+  testing::FakeClock& clock = clocked->clock;
+  const std::shared_ptr<ProgressMeter> progress{clocked, &clocked->meter};
   std::unique_ptr<EdgeFactory> edges;
   std::shared_ptr<Edge> predecessor, successor;
   NewsBoard news;
