@@ -91,7 +91,7 @@ class KeptTurnsTest : public testing::FleetTest {
   void Run() { executor_.Run(); }
 
   const ChainRequest kPrompt{.tokens = 1000, .width = 1, .parts = {}};
-  const PartitionTable times_;
+  const PartitionTable times_{};
   StepExecutor executor_;
   std::vector<std::unique_ptr<Request>> requests_;
 };
