@@ -15,7 +15,7 @@ COPY . .
 
 FROM tools AS build
 RUN --mount=type=cache,target=/root/.cache/ccache \
-  deploy/build release -DBUILD_TESTING=OFF -DRUNAHEAD_CUDA=OFF runahead runahead-router runahead-worker && \
+  deploy/build release -DBUILD_TESTING=OFF -DRUNAHEAD_CUDA=OFF runahead runahead-gateway runahead-router runahead-worker && \
   cmake --install build --prefix /install --strip && rm -rf build
 
 # ---- what compiles for GPUs, with the toolkit of NVIDIA's image
@@ -26,7 +26,7 @@ COPY --from=toolkit /usr/local/cuda-13.0 /usr/local/cuda
 COPY --from=toolkit /usr/include/nccl.h /usr/local/cuda/include/
 COPY --from=toolkit /usr/lib/x86_64-linux-gnu/libnccl.so* /usr/local/cuda/lib64/
 RUN --mount=type=cache,target=/root/.cache/ccache \
-  deploy/build release -DBUILD_TESTING=OFF -DRUNAHEAD_CUDA=ON runahead runahead-router runahead-worker worker_plugin && \
+  deploy/build release -DBUILD_TESTING=OFF -DRUNAHEAD_CUDA=ON runahead runahead-gateway runahead-router runahead-worker worker_plugin && \
   cmake --install build --prefix /install --strip && rm -rf build
 # What the plugin links beside the driver, which the container engine brings.
 RUN mkdir /libraries && cp -L /usr/local/cuda/lib64/libcublasLt.so.13 /usr/local/cuda/lib64/libnccl.so.2 /libraries/
@@ -59,7 +59,7 @@ FROM runtime AS cuda
 COPY --from=build-cuda /libraries/ /usr/local/lib/
 COPY --from=build-cuda /install/ /usr/local/
 USER 0:0
-RUN ldconfig && runahead-router --version && runahead-worker --version && runahead --version
+RUN ldconfig && runahead-gateway --version && runahead-router --version && runahead-worker --version && runahead --version
 USER 10001:10001
 # What the container engine gives a program: CUDA, and nvidia-smi.
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
@@ -79,4 +79,4 @@ CMD ["runahead", "pull", "smollm2-135m-instruct"]
 # ---- the last one is what `docker build .` makes
 FROM runtime AS cpu
 COPY --from=build /install/ /usr/local/
-RUN runahead-router --version && runahead-worker --version && runahead --version
+RUN runahead-gateway --version && runahead-router --version && runahead-worker --version && runahead --version

@@ -17,6 +17,7 @@ struct ChildSpec {
   std::string binary;             // path
   std::vector<std::string> args;  // without the ones that Child adds: addresses, ready_fd, parent_pid
   bool vital = false;             // nothing works without it: Supervisor gives up where it goes on dying
+  std::string listen = "127.0.0.1:0";  // host:port of its services; port 0 takes a free one, and keeps it
 };
 
 // A running child. Its stdin is empty and its stdout goes to our stderr; it is a process group of its own, so that the

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -29,7 +30,9 @@ constexpr absl::Duration kNewsPeriod = absl::Seconds(10);
 
 Endpoints RouterFirst(const Supervisor& supervisor) {
   Endpoints endpoints = supervisor.children();
-  std::rotate(endpoints.begin(), endpoints.end() - 1, endpoints.end());  // the router was started last
+  const auto router = std::find_if(endpoints.begin(), endpoints.end(),
+                                   [](const Supervisor::View& child) { return child.name == "router"; });
+  std::rotate(endpoints.begin(), router, router + 1);
   return endpoints;
 }
 
@@ -96,7 +99,17 @@ absl::Status StartAll(const UpOptions& options, const std::string& folder, const
   for (const Supervisor::View& worker : supervisor.children()) workers.push_back(worker.address.address);
   RUNAHEAD_RETURN_IF_ERROR(supervisor.Start(With(key, {RouterSpec(options, folder, workers)})));
   RUNAHEAD_RETURN_IF_ERROR(AwaitServing(supervisor));
-  return AwaitHealth(supervisor);
+  RUNAHEAD_RETURN_IF_ERROR(AwaitHealth(supervisor));
+  if (!options.has_gateway()) return absl::OkStatus();
+  const std::string router = supervisor.children().back().address.address;
+  RUNAHEAD_RETURN_IF_ERROR(supervisor.Start({GatewaySpec(options, folder, router)}));
+  return AwaitServing(supervisor);
+}
+
+// The base URL of the OpenAI API; empty where nobody speaks it.
+std::string HttpBase(const Endpoints& endpoints) {
+  const Supervisor::View& last = endpoints.back();
+  return last.name == "gateway" ? absl::StrCat("http://", last.address.address, "/v1") : "";
 }
 
 }  // namespace
@@ -121,6 +134,7 @@ absl::Status RunCluster(const UpOptions& options, const std::string& folder,
 std::string EndpointsJson(const Endpoints& endpoints) {
   nlohmann::ordered_json json;
   json["router"] = endpoints.front().address.address;
+  if (const std::string http = HttpBase(endpoints); !http.empty()) json["http"] = http;
   for (const Supervisor::View& child : endpoints) {
     json["metrics"][child.name] = child.address.metrics;
     json["pids"][child.name] = child.pid;
@@ -137,6 +151,10 @@ std::string EndpointsText(const Endpoints& endpoints) {
   const std::string& router = endpoints.front().address.address;
   absl::StrAppend(&text, "\nReady. Ctrl-C stops it. From another terminal:\n  runahead chat --router ", router,
                   "\n  runahead generate --router ", router, " --prompt 'Once upon a time'\n");
+  if (const std::string http = HttpBase(endpoints); !http.empty()) {
+    absl::StrAppend(&text, "  curl ", http, "/chat/completions -H 'Content-Type: application/json' -d ",
+                    R"('{"messages": [{"role": "user", "content": "Who are you?"}]}')", "\n");
+  }
   return text;
 }
 

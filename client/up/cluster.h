@@ -11,7 +11,7 @@
 
 namespace runahead {
 
-// The router first, then the workers; all of them serve.
+// The router first, then the workers, then the gateway where there is one; all of them serve.
 using Endpoints = std::vector<Supervisor::View>;
 
 // Starts everything from the binaries in `folder`, calls `on_ready` once the router's health says SERVING, and watches
@@ -21,7 +21,8 @@ using Endpoints = std::vector<Supervisor::View>;
 absl::Status RunCluster(const UpOptions& options, const std::string& folder,
                         const std::function<void(const Endpoints&)>& on_ready);
 
-// One line of JSON for programs, without a newline: {"router","metrics":{name:addr},"pids":{name:pid}}.
+// One line of JSON for programs, without a newline: {"router","http","metrics":{name:addr},"pids":{name:pid}};
+// "http" is the OpenAI API's base URL, only where it is spoken.
 std::string EndpointsJson(const Endpoints& endpoints);
 
 // The same for people, with what to do next.

@@ -41,7 +41,7 @@ Supervisor::~Supervisor() {
 absl::Status Supervisor::Start(const std::vector<ChildSpec>& group) {
   for (const ChildSpec& spec : group) {
     // Before the child listens: between its death and our hearing of it the system could give its ports away.
-    auto port = std::make_unique<HeldPort>(kAnyPort), metrics_port = std::make_unique<HeldPort>(kAnyPort);
+    auto port = std::make_unique<HeldPort>(spec.listen), metrics_port = std::make_unique<HeldPort>(kAnyPort);
     const ReadyLine address = {port->address(), metrics_port->address()};
     children_.push_back(std::make_unique<Watched>(Watched{.spec = spec,
                                                           .group = groups_,

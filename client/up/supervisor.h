@@ -45,7 +45,7 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  // Starts `group` all at once on free loopback ports and adds it to what Run watches. UNAVAILABLE names what cannot
+  // Starts `group` all at once where each is to listen, with metrics on free loopback ports, and adds it to what Run watches. UNAVAILABLE names what cannot
   // be run.
   absl::Status Start(const std::vector<ChildSpec>& group);
 

@@ -70,12 +70,13 @@ int RunUp(UpState& state) {
 void AddUpCommand(CLI::App& app, Command* chosen) {
   CLI::App& up = *app.add_subcommand(
       "up",
-      "Runs a cluster on this machine: a router, prefill-0.. and decode-0.. as processes on free loopback ports.\n"
+      "Runs a cluster on this machine: a router, prefill-0.. and decode-0.., and a gateway that speaks HTTP, as processes on free\n"
+      "loopback ports.\n"
       "Prints where they listen when all is ready; starts again what dies; stops all on Ctrl-C.");
   const auto state = std::make_shared<UpState>();
   DeclareUpOptions(state->schema, state->options);
   state->flags = std::make_unique<ConfigFlags>(up, state->schema);
-  up.add_flag("--json", state->json, "One line on stdout when ready: {\"router\",\"metrics\":{..},\"pids\":{..}}");
+  up.add_flag("--json", state->json, "One line on stdout when ready: {\"router\",\"http\",\"metrics\":{..},\"pids\":{..}}");
   up.callback([state, chosen] { *chosen = [state] { return RunUp(*state); }; });
 }
 

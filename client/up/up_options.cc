@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/address.h"
 #include "server/base/tls_options.h"
 
 namespace runahead {
@@ -126,6 +127,11 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
                 "KV is kept for others");
   schema.String("api_keys", &options.api_keys, {.value_name = "FILE"},
                 "API keys (YAML), of which every call to the router needs one; without it, anybody may call");
+  schema.String("http", &options.http, {.value_name = "auto|off|HOST:PORT"},
+                "Where the OpenAI API is spoken over HTTP; auto takes a free loopback port, but where the router speaks "
+                "TLS nobody speaks it");
+  schema.Strings("model_aliases", &options.model_aliases, {.max_items = 64},
+                 "Other names that clients of the OpenAI API may call the model by");
   schema.Gone("handoff", "link", "slices travel over the workers' links");
   schema.Double("chain_link_gbps", &options.chain_link_gbps, {.min = 0, .max = 1e6},
                 "Paces the edges of the chain to this many gigabits per second; 0 does not");
@@ -189,6 +195,14 @@ absl::Status CheckUpOptions(const UpOptions& options) {
         "--emulated-host-gbps: give --emulated-link-gbps besides: without a link nothing is attended to on the host's "
         "side");
   }
+  if (options.http != "auto" && options.http != "off") {
+    const absl::Status address = ParseHostPort(options.http).status();
+    if (!address.ok()) return absl::InvalidArgumentError(absl::StrCat("--http: ", address.message(), "; or auto, or off"));
+    if (!options.tls.cert.empty()) {
+      return absl::InvalidArgumentError(
+          "--http: the router speaks TLS: leave it out, and start runahead-gateway with --router-tls-ca beside it");
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -228,6 +242,15 @@ ChildSpec RouterSpec(const UpOptions& options, const std::string& folder,
     const char* const role = i < static_cast<size_t>(options.prefill) ? "prefill" : "decode";
     spec.args.push_back(absl::StrCat("--workers=role=", role, ",address=", worker_addresses[i]));
   }
+  return spec;
+}
+
+ChildSpec GatewaySpec(const UpOptions& options, const std::string& folder, const std::string& router) {
+  ChildSpec spec{.name = "gateway", .binary = folder + "/runahead-gateway", .args = {}};
+  if (options.http != "auto") spec.listen = options.http;
+  spec.args = {absl::StrCat("--router=", router), kDrainTimeout};
+  for (const std::string& alias : options.model_aliases) spec.args.push_back(absl::StrCat("--model-aliases=", alias));
+  if (options.log_format != "text") spec.args.push_back(absl::StrCat("--log-format=", options.log_format));
   return spec;
 }
 

@@ -26,6 +26,8 @@ struct UpOptions {
   std::string reserve = "expected";
   std::string known_beginnings = "on";
   std::string api_keys;
+  std::string http = "auto";  // where the gateway listens: auto, off, or host:port
+  std::vector<std::string> model_aliases;
   double chain_link_gbps = 0;
   double chain_link_noise = 0;
   double chain_link_noise_factor = 3;
@@ -51,6 +53,7 @@ struct UpOptions {
   std::string log_format = "text";
   bool log_prompts = false;
 
+  bool has_gateway() const { return http != "off" && (http != "auto" || tls.cert.empty()); }
   bool shares_weights() const { return shared_weights == "auto" && device != "cuda"; }
 };
 
@@ -69,5 +72,8 @@ std::vector<ChildSpec> WorkerSpecs(const UpOptions& options, const std::string& 
 // The router over `worker_addresses`, in the order of WorkerSpecs.
 ChildSpec RouterSpec(const UpOptions& options, const std::string& folder,
                      const std::vector<std::string>& worker_addresses);
+
+// The gateway in front of the router at `router`; only where options.has_gateway().
+ChildSpec GatewaySpec(const UpOptions& options, const std::string& folder, const std::string& router);
 
 }  // namespace runahead

@@ -291,7 +291,9 @@ absl::StatusOr<int32_t> ResolveMaxTokens(const v1::GenerateRequest& request, int
   if (prompt_tokens < 1) return Invalid("prompt", "it has no tokens");
   if (prompt_tokens >= model.context_length) return TooLong("prompt", "", prompt_tokens, model);
   const int64_t room = model.context_length - prompt_tokens;
-  if (!request.stop().has_max_tokens()) return static_cast<int32_t>(std::min<int64_t>(kDefaultMaxTokens, room));
+  if (!request.stop().has_max_tokens()) {
+    return static_cast<int32_t>(request.stop().fill_context() ? room : std::min<int64_t>(kDefaultMaxTokens, room));
+  }
   if (request.stop().max_tokens() > room) {
     return OutOfRange("stop.max_tokens", request.stop().max_tokens(), " and the prompt's ", prompt_tokens,
                       " tokens are more than the context of ", model.context_length, " tokens; at most ", room,

@@ -34,13 +34,13 @@ class InstallTest(unittest.TestCase):
     def test_the_usual_folders_and_nothing_else(self):
         files = {str(path.relative_to(self.prefix)) for path in self.prefix.rglob("*") if path.is_file()}
         self.assertEqual(files - {"lib/librunahead_cuda.so"}, {
-            "bin/runahead", "bin/runahead-router", "bin/runahead-worker",
+            "bin/runahead", "bin/runahead-gateway", "bin/runahead-router", "bin/runahead-worker",
             "lib/systemd/system/runahead-router.service", "lib/systemd/system/runahead-worker@.service",
             "share/runahead/examples/decode.yaml", "share/runahead/examples/prefill.yaml",
             "share/runahead/examples/router.yaml"})
 
     def test_installed_programs_start(self):
-        for name in ("runahead", "runahead-router", "runahead-worker"):
+        for name in ("runahead", "runahead-gateway", "runahead-router", "runahead-worker"):
             for flag in ("--version", "--help"):
                 with self.subTest(name, flag=flag):
                     run = subprocess.run([self.prefix / "bin" / name, flag], capture_output=True, text=True, check=False)

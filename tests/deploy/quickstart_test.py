@@ -40,7 +40,7 @@ class Tree(unittest.TestCase):
 
 
 class QuickstartTest(Tree):
-    BINARIES = ["runahead", "runahead-router", "runahead-worker"]
+    BINARIES = ["runahead", "runahead-gateway", "runahead-router", "runahead-worker"]
 
     def test_without_a_driver_a_new_folder_has_no_plugin(self):
         arguments = self.built("deploy/quickstart", cached=False, driver=False)
@@ -49,7 +49,7 @@ class QuickstartTest(Tree):
     def test_with_a_driver_the_plugin_is_built_where_it_can_be(self):
         arguments = self.built("deploy/quickstart", cached=False, driver=True)
         self.assertEqual([a for a in arguments if "CUDA" in a][-1], "-DRUNAHEAD_CUDA=AUTO")  # the last one counts
-        self.assertEqual(arguments[-4:], [*self.BINARIES, "worker_plugin"])
+        self.assertEqual(arguments[-5:], [*self.BINARIES, "worker_plugin"])
 
     def test_a_folder_of_the_tests_is_not_configured_anew(self):
         arguments = self.built("deploy/quickstart", cached=True, driver=False)

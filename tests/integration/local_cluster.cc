@@ -61,7 +61,7 @@ LocalCluster::LocalCluster(const std::string& model, const std::vector<std::stri
                            const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   static std::atomic<int> number = 0;  // clusters may begin in threads
   log_ = absl::StrCat(::testing::TempDir(), "/cluster-", getpid(), "-", number++, ".log");
-  const std::string command = absl::StrCat("exec '", RUNAHEAD_BINARY, "' up --json --model '", model, "' ",
+  const std::string command = absl::StrCat("exec '", RUNAHEAD_BINARY, "' up --json --http off --model '", model, "' ",
                                            absl::StrJoin(arguments, " "), " 2>'", log_, "'");
   up_ = std::make_unique<testing::TestProcess>(std::vector<std::string>{"/bin/sh", "-c", command}, environment);
   RUNAHEAD_CHECK(up_->ReadOutUntil("\n"));

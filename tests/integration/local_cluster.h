@@ -28,7 +28,7 @@ struct Answer {
 
 class LocalCluster {
  public:
-  // `arguments` follow "runahead up"; logs go to a file that is shown when the test fails. `environment` is that of all
+  // `arguments` follow "runahead up --http off"; logs go to a file that is shown when the test fails. `environment` is that of all
   // processes besides ours, as "NAME=value". `credentials`: of our channel to the router.
   LocalCluster(const std::string& model, const std::vector<std::string>& arguments,
                const std::vector<std::string>& environment = {},

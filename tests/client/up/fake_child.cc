@@ -54,7 +54,9 @@ std::map<std::string, std::string> Flags(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::map<std::string, std::string> flags = Flags(argc, argv);
-  const std::string name = flags.count("name") > 0 ? flags["name"] : "router";
+  const std::string binary = argv[0];
+  const bool gateway = binary.size() > 8 && binary.substr(binary.size() - 8) == "-gateway";
+  const std::string name = flags.count("name") > 0 ? flags["name"] : gateway ? "gateway" : "router";
   std::string behaviour = flags["behaviour"];
   if (behaviour.empty()) behaviour = Environment("FAKE_CHILD_" + absl::StrReplaceAll(name, {{"-", "_"}}));
   const int ready_fd = std::stoi(flags["ready-fd"]);

@@ -30,6 +30,7 @@ class UpCommandTest : public ::testing::Test {
     fs::create_directories(folder_);
     Link(RUNAHEAD_BINARY, "runahead");
     Link(RUNAHEAD_FAKE_CHILD, "runahead-router");
+    Link(RUNAHEAD_FAKE_CHILD, "runahead-gateway");
     Link(RUNAHEAD_FAKE_CHILD, "runahead-worker");
   }
   ~UpCommandTest() override { fs::remove_all(folder_); }
@@ -81,8 +82,9 @@ TEST_F(UpCommandTest, PrintsOneLineWhenReadyAndStopsOnSigterm) {
   const auto up = Up({"--json"});
   const auto ready = Ready(*up);
   ASSERT_TRUE(ready.is_object()) << up->out();
-  EXPECT_EQ(ready.size(), 3u);
-  for (const std::string name : {"router", "prefill-0", "prefill-1", "decode-0"}) {
+  EXPECT_EQ(ready.size(), 4u);
+  EXPECT_THAT(ready["http"].get<std::string>(), AllOf(StartsWith("http://127.0.0.1:"), EndsWith("/v1")));
+  for (const std::string name : {"router", "prefill-0", "prefill-1", "decode-0", "gateway"}) {
     EXPECT_THAT(ready["metrics"][name].get<std::string>(), HasSubstr("127.0.0.1:"));
     EXPECT_EQ(kill(ready["pids"][name], 0), 0) << name;
   }
@@ -96,6 +98,7 @@ TEST_F(UpCommandTest, PrintsATableForPeople) {
   const auto up = Up({});
   ASSERT_TRUE(up->ReadOutUntil("runahead chat --router 127.0.0.1:")) << up->err();
   EXPECT_THAT(up->out(), HasSubstr("prefill-1"));
+  ASSERT_TRUE(up->ReadOutUntil("/v1/chat/completions")) << up->out();
   up->Signal(SIGINT);
   EXPECT_EQ(up->Wait(), 0) << up->err();
 }
@@ -117,7 +120,7 @@ TEST_F(UpCommandTest, SignalsMoveTheLogLevelOfAllProcesses) {
   ASSERT_TRUE(ready.is_object());
   for (const auto& [signal, level] : {std::pair(SIGUSR1, "debug"), {SIGUSR2, "info"}}) {
     up->Signal(signal);
-    for (const char* name : {"up", "router", "prefill-0", "prefill-1", "decode-0"}) {
+    for (const char* name : {"up", "router", "prefill-0", "prefill-1", "decode-0", "gateway"}) {
       ASSERT_TRUE(up->ReadErrUntil(absl::StrCat(name, " [log] the log level is ", level, " now"))) << up->err();
     }
   }
@@ -129,7 +132,7 @@ TEST_F(UpCommandTest, AllProcessesLogAsJsonWhereThatIsAskedFor) {
   const auto up = Up({"--json", "--log-format", "json"});
   ASSERT_TRUE(Ready(*up).is_object());
   up->Signal(SIGUSR1);
-  for (const char* name : {"up", "router", "prefill-0", "prefill-1", "decode-0"}) {
+  for (const char* name : {"up", "router", "prefill-0", "prefill-1", "decode-0", "gateway"}) {
     ASSERT_TRUE(up->ReadErrUntil(absl::StrCat("\"process\":\"", name, "\",\"component\":\"log\""))) << up->err();
   }
   up->Signal(SIGTERM);

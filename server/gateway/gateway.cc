@@ -1,0 +1,187 @@
+#include "server/gateway/gateway.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "server/gateway/generation.h"
+#include "server/gateway/openai/error.h"
+#include "server/gateway/openai/other_routes.h"
+#include "server/gateway/unary_call.h"
+#include "server/rpc/health_check.h"
+
+namespace runahead {
+namespace {
+
+constexpr char kModels[] = "/v1/models";
+constexpr absl::Duration kHealthTimeout = absl::Seconds(2);
+// Reading one takes some 20 ms a MiB.
+constexpr size_t kLargeBody = 64 << 10;
+
+std::string RouteOf(const std::string& path) {
+  return absl::StartsWith(path, absl::StrCat(kModels, "/")) ? kModels : path;
+}
+
+HttpReply ErrorReply(int status, const absl::Status& error) {
+  return {.status = status, .body = ToOpenAiError(error).body};
+}
+
+bool IsOf(const std::vector<std::string>& origins, absl::string_view origin) {
+  return std::any_of(origins.begin(), origins.end(), [origin](const std::string& allowed) {
+    return allowed == "*" || absl::EqualsIgnoreCase(allowed, origin);
+  });
+}
+
+}  // namespace
+
+Gateway::Gateway(GatewayParts parts)
+    : parts_(std::move(parts)), model_(parts_.stub, parts_.model_aliases, parts_.clock), reader_("read-bodies") {}
+
+const std::map<std::string, Gateway::Route>& Gateway::Routes() {
+  static const auto& routes = *new std::map<std::string, Route>{
+      {"/v1/chat/completions", {"POST", &Gateway::Chat}},
+      {"/v1/completions", {"POST", &Gateway::Complete}},
+      {kModels, {"GET", &Gateway::Models}},
+      {"/tokenize", {"POST", &Gateway::Tokenize}},
+      {"/detokenize", {"POST", &Gateway::Detokenize}},
+      {"/health", {"GET", &Gateway::Health}},
+      {"/metrics", {"GET", &Gateway::Metrics}},
+  };
+  return routes;
+}
+
+// A page of another site could have its visitors' browsers call a gateway on their own machines: they say whose page it
+// is, and it must be an allowed one.
+absl::Status Gateway::CheckOrigin(const HttpRequest& request, HttpHeaders& headers) const {
+  const absl::string_view origin = request.Header("origin");
+  if (origin.empty()) return absl::OkStatus();
+  if (IsOf(parts_.cors_origins, origin)) {
+    headers.emplace_back("Access-Control-Allow-Origin", std::string(origin));
+    headers.emplace_back("Access-Control-Expose-Headers", "x-request-id, Retry-After");
+    headers.emplace_back("Vary", "Origin");
+    return absl::OkStatus();
+  }
+  absl::string_view host = origin;
+  if ((absl::ConsumePrefix(&host, "http://") || absl::ConsumePrefix(&host, "https://")) &&
+      absl::EqualsIgnoreCase(host, request.Header("host"))) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(
+      "pages of this origin may not call: an operator can allow it by the gateway's option cors_origins");
+}
+
+void Gateway::Handle(std::shared_ptr<HttpExchange> exchange) {
+  const HttpRequest& request = exchange->request();
+  const std::string path = RouteOf(request.path);
+  const auto route = Routes().find(path);
+  HttpHeaders headers;
+  const absl::Status allowed = CheckOrigin(request, headers);
+  const auto context = std::make_shared<CallContext>(std::move(exchange), route == Routes().end() ? "other" : path,
+                                                     std::move(headers), parts_.metrics);
+  if (!allowed.ok()) return context->Fail(allowed);
+  if (route == Routes().end()) {
+    return context->Reply(ErrorReply(404, absl::NotFoundError("there is no such path here; docs/http.md lists them")));
+  }
+  const std::string& method = request.method;
+  if (method == "OPTIONS") {
+    return context->Reply({.status = 204,
+                           .headers = {{"Access-Control-Allow-Methods", absl::StrCat(route->second.method, ", OPTIONS")},
+                                       {"Access-Control-Allow-Headers",
+                                        "Authorization, Content-Type, x-request-id, traceparent, runahead-tenant"},
+                                       {"Access-Control-Max-Age", "600"}}});
+  }
+  if (method != route->second.method && !(method == "HEAD" && route->second.method == "GET")) {
+    HttpReply reply = ErrorReply(405, absl::InvalidArgumentError(absl::StrCat("use ", route->second.method)));
+    reply.headers.emplace_back("Allow", absl::StrCat(route->second.method, ", OPTIONS"));
+    return context->Reply(std::move(reply));
+  }
+  (this->*route->second.handle)(context);
+}
+
+void Gateway::Generate(Context context, bool chat) {
+  model_.With(context, [this, context, chat](absl::StatusOr<ServedModel::Known> known) {
+    if (!known.ok()) return context->Fail(known.status());
+    if (context->request().body.size() <= kLargeBody) return StartGeneration(context, chat, known->facts);
+    reader_.Post([this, context, chat, facts = known->facts] { StartGeneration(context, chat, facts); });
+  });
+}
+
+void Gateway::StartGeneration(const Context& context, bool chat, const DoorFacts& facts) {
+  const std::string& body = context->request().body;
+  absl::StatusOr<OpenAiCalls> calls = chat ? ReadChatRequest(body, facts) : ReadCompletionRequest(body, facts);
+  if (!calls.ok()) return context->Fail(calls.status());
+  for (const std::string& member : calls->ignored) parts_.metrics.Ignored(member);
+  absl::StatusOr<DrainGate::Pass> pass = parts_.gate.Enter();
+  if (!pass.ok()) return context->Fail(pass.status());
+  Generation::Start(context, *std::move(calls), parts_.stub, parts_.memory, *std::move(pass), parts_.metrics);
+}
+
+void Gateway::Models(Context context) {
+  model_.Ask(context, [this, context](absl::StatusOr<v1::ListModelsResponse> models) {
+    if (!models.ok()) return context->Fail(models.status());
+    DoorFacts facts{.model = models->models().empty() ? "" : models->models(0).name(), .aliases = model_.aliases()};
+    absl::string_view id = context->request().path;
+    absl::ConsumePrefix(&id, kModels);
+    absl::ConsumePrefix(&id, "/");
+    const int64_t now = absl::ToUnixSeconds(absl::Now());
+    if (id.empty()) return context->Reply(ModelsJson(*models, facts, now));
+    absl::StatusOr<std::string> one = ModelJson(*models, facts, now, id);
+    if (!one.ok()) return context->Fail(one.status());
+    context->Reply(*std::move(one));
+  });
+}
+
+void Gateway::Tokenize(Context context) {
+  model_.With(context, [this, context](absl::StatusOr<ServedModel::Known> known) {
+    if (!known.ok()) return context->Fail(known.status());
+    reader_.Post([this, context, known = *std::move(known)] {
+      absl::StatusOr<v1::TokenizeRequest> request = ReadTokenizeRequest(context->request().body, known.facts);
+      if (!request.ok()) return context->Fail(request.status());
+      CallUnary<v1::TokenizeRequest, v1::TokenizeResponse>(
+          context, *std::move(request),
+          [this](auto* call, const auto* asked, auto* response, auto done) {
+            parts_.stub.async()->Tokenize(call, asked, response, std::move(done));
+          },
+          [context, length = known.context_length](absl::StatusOr<v1::TokenizeResponse> response) {
+            if (!response.ok()) return context->Fail(response.status());
+            context->Reply(TokenizeJson(*response, length));
+          });
+    });
+  });
+}
+
+void Gateway::Detokenize(Context context) {
+  model_.With(context, [this, context](absl::StatusOr<ServedModel::Known> known) {
+    if (!known.ok()) return context->Fail(known.status());
+    reader_.Post([this, context, facts = known->facts] {
+      absl::StatusOr<v1::DetokenizeRequest> request = ReadDetokenizeRequest(context->request().body, facts);
+      if (!request.ok()) return context->Fail(request.status());
+      CallUnary<v1::DetokenizeRequest, v1::DetokenizeResponse>(
+          context, *std::move(request),
+          [this](auto* call, const auto* asked, auto* response, auto done) {
+            parts_.stub.async()->Detokenize(call, asked, response, std::move(done));
+          },
+          [context](absl::StatusOr<v1::DetokenizeResponse> response) {
+            if (!response.ok()) return context->Fail(response.status());
+            context->Reply(DetokenizeJson(*response));
+          });
+    });
+  });
+}
+
+void Gateway::Health(Context context) {
+  if (parts_.gate.closed()) return context->Fail(absl::UnavailableError("this gateway is stopping"));
+  CheckHealthLater(parts_.channel, kHealthTimeout, "", [context](const absl::Status& status) {
+    if (status.ok()) return context->Reply("{\"status\":\"ok\"}");
+    context->Fail(absl::UnavailableError(absl::StrCat("the router does not serve: ", status.message())));
+  });
+}
+
+void Gateway::Metrics(Context context) {
+  context->Reply({.body = parts_.registry.Serialize(), .type = "text/plain; version=0.0.4; charset=utf-8"});
+}
+
+}  // namespace runahead

@@ -1,0 +1,182 @@
+#include "server/gateway/generation.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "server/gateway/openai/error.h"
+#include "server/rpc/status.h"
+
+namespace runahead {
+namespace {
+
+constexpr char kDone[] = "data: [DONE]\n\n";
+constexpr char kComment[] = ": waiting\n\n";
+
+std::string EventText(const std::vector<std::string>& events) {
+  std::string text;
+  for (const std::string& event : events) absl::StrAppend(&text, "data: ", event, "\n\n");
+  return text;
+}
+
+}  // namespace
+
+// One call to the router. It lives until gRPC is done with it.
+class Generation::Call final : public grpc::ClientReadReactor<v1::GenerateResponse>,
+                               public std::enable_shared_from_this<Call> {
+ public:
+  Call(std::shared_ptr<Generation> owner, int choice, v1::GenerateRequest request)
+      : owner_(std::move(owner)), choice_(choice), request_(std::move(request)) {
+    owner_->context_->Describe(context_);
+  }
+
+  void Start(v1::Inference::StubInterface& stub) {
+    itself_ = shared_from_this();
+    stub.async()->Generate(&context_, &request_, this);
+    AddHold();  // for reads that begin outside of a reaction; given back behind the last one
+    StartRead(&response_);
+    StartCall();
+  }
+
+  int choice() const { return choice_; }
+  void ReadNext() { StartRead(&response_); }
+  void Cancel() { context_.TryCancel(); }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) return RemoveHold();
+    owner_->Came(*this, response_);
+  }
+  void OnDone(const grpc::Status& status) override {
+    const std::shared_ptr<Call> itself = std::move(itself_);
+    const std::shared_ptr<Generation> owner = std::move(owner_);
+    owner->Ended(FromGrpcStatus(status));
+  }
+
+  std::shared_ptr<Generation> owner_;
+  std::shared_ptr<Call> itself_;
+  const int choice_;
+  const v1::GenerateRequest request_;
+  grpc::ClientContext context_;
+  v1::GenerateResponse response_;
+};
+
+void Generation::Start(std::shared_ptr<CallContext> context, OpenAiCalls calls, v1::Inference::StubInterface& stub,
+                       ByteBudget& memory, DrainGate::Pass pass, GatewayMetrics& metrics) {
+  const std::shared_ptr<Generation> generation(
+      new Generation(std::move(context), calls, memory, std::move(pass), metrics));
+  std::vector<std::shared_ptr<Call>> started;
+  for (size_t i = 0; i < calls.calls.size(); ++i) {
+    v1::GenerateRequest& request = calls.calls[i];
+    const std::string& id = generation->context_->request_id();
+    request.set_request_id(i == 0 ? id : absl::StrCat(id.substr(0, 120), "-", i));
+    started.push_back(std::make_shared<Call>(generation, static_cast<int>(i), std::move(request)));
+  }
+  {
+    MutexLock lock(generation->mu_);
+    generation->calls_.assign(started.begin(), started.end());
+    generation->running_ = static_cast<int>(started.size());
+  }
+  generation->context_->OnGone([weak = generation->weak_from_this()] {
+    if (const auto held = weak.lock()) held->Gone();
+  });
+  generation->WaitQuietly();
+  for (const auto& call : started) call->Start(stub);
+}
+
+Generation::Generation(std::shared_ptr<CallContext> context, const OpenAiCalls& calls, ByteBudget& memory,
+                       DrainGate::Pass pass, GatewayMetrics& metrics)
+    : context_(std::move(context)),
+      stream_(calls.stream),
+      metrics_(metrics),
+      pass_(std::move(pass)),
+      answer_(MakeAnswer(calls, absl::StrCat(calls.chat ? "chatcmpl-" : "cmpl-", context_->request_id()),
+                         absl::ToUnixSeconds(absl::Now()))),
+      memory_(memory.None()) {}
+
+// The call goes on reading in any case: the read that fails is what ends it.
+void Generation::Came(Call& call, const v1::GenerateResponse& response) {
+  std::string text;
+  {
+    MutexLock lock(mu_);
+    if (!ended_) {
+      if (response.has_tokens()) spoke_ = true;
+      const std::vector<std::string> events = answer_->Add(call.choice(), response);
+      if (!stream_ && !memory_.Resize(memory_.bytes() + static_cast<int64_t>(response.ByteSizeLong()))) {
+        Fail(absl::ResourceExhaustedError("there is no memory left for answers that are sent whole; ask for a stream"));
+      }
+      metrics_.streamed.Increment(static_cast<double>(events.size()));
+      text = EventText(events);
+      if (!text.empty()) Begin();
+    }
+  }
+  if (text.empty()) return call.ReadNext();
+  context_->SendEvents(std::move(text), [held = call.shared_from_this()] { held->ReadNext(); });
+}
+
+void Generation::Ended(const absl::Status& status) {
+  MutexLock lock(mu_);
+  --running_;
+  if (ended_) return;
+  if (!status.ok()) return Fail(status);
+  if (running_ == 0) Finish();
+}
+
+void Generation::Gone() {
+  MutexLock lock(mu_);
+  if (ended_) return;
+  ended_ = true;
+  metrics_.gone.Increment();
+  CancelAll();
+}
+
+void Generation::WaitQuietly() {
+  if (!stream_) return;
+  context_->WakeAfter(kQuietTime, [weak = weak_from_this()] {
+    if (const auto held = weak.lock()) held->SayQuiet();
+  });
+}
+
+void Generation::SayQuiet() {
+  {
+    MutexLock lock(mu_);
+    if (ended_ || spoke_) return;
+    Begin();
+  }
+  context_->SendEvents(kComment, [] {});
+  WaitQuietly();
+}
+
+void Generation::Begin() {
+  if (begun_) return;
+  begun_ = true;
+  context_->BeginEvents();
+}
+
+void Generation::Fail(const absl::Status& status) {
+  ended_ = true;
+  if (begun_) {
+    context_->SendEvents(absl::StrCat("data: ", ToOpenAiError(status).body, "\n\n", kDone), [] {});
+    context_->EndEvents();
+  } else {
+    context_->Fail(status);
+  }
+  CancelAll();
+}
+
+void Generation::Finish() {
+  ended_ = true;
+  const std::vector<std::string> last = answer_->Finish();
+  if (!stream_) return context_->Reply(last.empty() ? "{}" : last.front());
+  Begin();
+  context_->SendEvents(EventText(last) + kDone, [] {});
+  context_->EndEvents();
+}
+
+void Generation::CancelAll() {
+  for (const std::weak_ptr<Call>& call : calls_) {
+    if (const auto held = call.lock()) held->Cancel();
+  }
+}
+
+}  // namespace runahead

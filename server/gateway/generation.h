@@ -1,0 +1,59 @@
+// One request for text: its calls to the router, and their answers on the way to the client.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/base/mutex.h"
+#include "runahead/v1/inference.grpc.pb.h"
+#include "server/base/byte_budget.h"
+#include "server/base/drain_gate.h"
+#include "server/gateway/call_context.h"
+#include "server/gateway/openai/answer.h"
+#include "server/gateway/openai/calls.h"
+
+namespace runahead {
+
+// Before the first token a client hears a comment each so long, so that nothing on the way takes it for dead.
+inline constexpr absl::Duration kQuietTime = absl::Seconds(15);
+
+// Held by its calls. One message of each call is on its way at a time: the next is read once the system has taken what
+// the one before gave, so that a client that reads slowly slows its calls down, and takes no memory here.
+class Generation : public std::enable_shared_from_this<Generation> {
+ public:
+  // Starts all calls. `memory` is for answers that go out whole; it and `pass`'s gate outlive the calls.
+  static void Start(std::shared_ptr<CallContext> context, OpenAiCalls calls, v1::Inference::StubInterface& stub,
+                    ByteBudget& memory, DrainGate::Pass pass, GatewayMetrics& metrics);
+
+ private:
+  class Call;
+
+  Generation(std::shared_ptr<CallContext> context, const OpenAiCalls& calls, ByteBudget& memory, DrainGate::Pass pass,
+             GatewayMetrics& metrics);
+  void Came(Call& call, const v1::GenerateResponse& response) RUNAHEAD_EXCLUDES(mu_);
+  void Ended(const absl::Status& status) RUNAHEAD_EXCLUDES(mu_);
+  void Gone() RUNAHEAD_EXCLUDES(mu_);
+  void SayQuiet() RUNAHEAD_EXCLUDES(mu_);
+  void WaitQuietly();
+  void Begin() RUNAHEAD_REQUIRES(mu_);
+  void Fail(const absl::Status& status) RUNAHEAD_REQUIRES(mu_);
+  void Finish() RUNAHEAD_REQUIRES(mu_);
+  void CancelAll() RUNAHEAD_REQUIRES(mu_);
+
+  const std::shared_ptr<CallContext> context_;
+  const bool stream_;
+  GatewayMetrics& metrics_;
+  const DrainGate::Pass pass_;
+  Mutex mu_;
+  std::unique_ptr<OpenAiAnswer> answer_ RUNAHEAD_GUARDED_BY(mu_);
+  ByteBudget::Lease memory_ RUNAHEAD_GUARDED_BY(mu_);
+  std::vector<std::weak_ptr<Call>> calls_ RUNAHEAD_GUARDED_BY(mu_);
+  int running_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+  bool begun_ RUNAHEAD_GUARDED_BY(mu_) = false;  // of a stream: 200 is said
+  bool spoke_ RUNAHEAD_GUARDED_BY(mu_) = false;  // a token has come
+  bool ended_ RUNAHEAD_GUARDED_BY(mu_) = false;  // the client has its answer, or is gone
+};
+
+}  // namespace runahead

@@ -1,0 +1,366 @@
+#include "server/gateway/http_session.h"
+
+#include <sys/socket.h>
+
+#include <boost/asio/bind_executor.hpp>
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/write.hpp>
+#include <chrono>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "server/gateway/openai/error.h"
+
+namespace runahead {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+
+constexpr uint32_t kMostHeadBytes = 32 << 10;
+constexpr size_t kReadBytes = 64 << 10;
+// What a body becomes on its way: its text, and what was read of it.
+constexpr int64_t kCopiesOfBody = 2;
+// A refused client that still writes would not see why, if its connection were cut.
+constexpr absl::Duration kLingerTime = absl::Seconds(2);
+
+std::chrono::nanoseconds Nanoseconds(absl::Duration duration) {
+  return absl::ToChronoNanoseconds(duration);
+}
+
+// The answer to one request of a session.
+class SessionExchange final : public HttpExchange {
+ public:
+  SessionExchange(std::shared_ptr<HttpSession> session, uint64_t number, HttpRequest request)
+      : session_(std::move(session)), number_(number), request_(std::move(request)) {}
+  ~SessionExchange() override {
+    if (!answered_) Reply({.status = 500, .body = ToOpenAiError(absl::InternalError("nothing was answered")).body});
+  }
+
+  const HttpRequest& request() const override { return request_; }
+  void Reply(HttpReply reply) override {
+    answered_ = true;
+    session_->Reply(number_, std::move(reply));
+  }
+  void BeginEvents(HttpHeaders headers) override {
+    answered_ = true;
+    session_->BeginEvents(number_, std::move(headers));
+  }
+  void Send(std::string text, std::function<void()> sent) override {
+    session_->Send(number_, std::move(text), std::move(sent));
+  }
+  void EndEvents() override { session_->EndEvents(number_); }
+  void OnGone(std::function<void()> gone) override { session_->OnGone(number_, std::move(gone)); }
+  void WakeAfter(absl::Duration pause, std::function<void()> wake) override {
+    session_->WakeAfter(number_, pause, std::move(wake));
+  }
+
+ private:
+  const std::shared_ptr<HttpSession> session_;
+  const uint64_t number_;
+  const HttpRequest request_;
+  std::atomic<bool> answered_{false};
+};
+
+}  // namespace
+
+HttpSession::HttpSession(Socket socket, HttpDoorShared& shared, std::function<void()> ended)
+    : ending_{std::move(ended)},
+      shared_(shared),
+      stream_(std::move(socket)),
+      timer_(stream_.get_executor()),
+      buffer_(kMostHeadBytes + kReadBytes),
+      memory_(shared.options.memory->None()) {}
+
+// `function` hears whether that exchange is the one under way.
+template <typename Function>
+void HttpSession::Post(uint64_t number, Function function) {
+  asio::post(stream_.get_executor(), [self = shared_from_this(), number, function = std::move(function)]() mutable {
+    function(self->number_ == number && self->state_ != State::kReading);
+  });
+}
+
+void HttpSession::Run() {
+  asio::dispatch(stream_.get_executor(), [self = shared_from_this()] { self->ReadHead(); });
+}
+
+void HttpSession::CloseIfIdle() {
+  asio::post(stream_.get_executor(), [self = shared_from_this()] {
+    if (self->state_ == State::kReading) self->stream_.close();
+  });
+}
+
+void HttpSession::Close() {
+  asio::post(stream_.get_executor(), [self = shared_from_this()] {
+    self->stream_.close();
+    self->Gone();
+  });
+}
+
+void HttpSession::ReadHead() {
+  state_ = State::kReading;
+  if (shared_.draining) return stream_.close();
+  parser_.emplace();
+  parser_->header_limit(kMostHeadBytes);
+  parser_->body_limit(static_cast<uint64_t>(shared_.options.max_body));
+  stream_.expires_after(Nanoseconds(shared_.options.head_time));
+  http::async_read_header(stream_, buffer_, *parser_,
+                          [self = shared_from_this()](Error error, size_t) { self->HeadCame(error); });
+}
+
+void HttpSession::HeadCame(Error error) {
+  if (error) return RefuseRead(error);
+  keep_alive_ = parser_->get().keep_alive();
+  chunked_ = parser_->get().version() >= 11;
+  head_only_ = parser_->get().method() == http::verb::head;
+  stream_.expires_after(Nanoseconds(shared_.options.body_time));
+  const auto expect = parser_->get()[http::field::expect];
+  if (expect.empty() || parser_->is_done()) return ReadBody();
+  if (!beast::iequals(expect, "100-continue")) return Refuse(417, "Expect: only 100-continue is known");
+  wire_ = "HTTP/1.1 100 Continue\r\n\r\n";
+  asio::async_write(stream_, asio::buffer(wire_), [self = shared_from_this()](Error failed, size_t) {
+    if (failed) return self->stream_.close();
+    self->ReadBody();
+  });
+}
+
+// Piece by piece, each counted before the next is taken.
+void HttpSession::ReadBody() {
+  if (!ChargeBody()) return;
+  if (parser_->is_done()) return Handle();
+  http::async_read_some(stream_, buffer_, *parser_,
+                        [self = shared_from_this()](Error error, size_t) { self->BodyCame(error); });
+}
+
+void HttpSession::BodyCame(Error error) {
+  if (error) return RefuseRead(error);
+  ReadBody();
+}
+
+bool HttpSession::ChargeBody() {
+  const int64_t bytes = kCopiesOfBody * static_cast<int64_t>(parser_->get().body().capacity());
+  if (bytes <= memory_.bytes() || memory_.Resize(bytes)) return true;
+  Refuse(429, "there is no memory left for the bodies of requests; try again later");
+  return false;
+}
+
+void HttpSession::RefuseRead(Error error) {
+  if (error == http::error::body_limit) {
+    return Refuse(413, absl::StrCat("the body has more than ", shared_.options.max_body, " bytes"));
+  }
+  if (error == http::error::header_limit) return Refuse(431, absl::StrCat("the head has more than ", kMostHeadBytes, " bytes"));
+  const bool is_http = error.category() == make_error_code(http::error::bad_method).category();
+  if (is_http && error != http::error::end_of_stream && error != http::error::partial_message) {
+    return Refuse(400, absl::StrCat("the request is no HTTP/1.1: ", error.message()));
+  }
+  stream_.close();
+}
+
+void HttpSession::Refuse(int status, const std::string& message) {
+  keep_alive_ = false;
+  HttpReply reply{.status = status};
+  OpenAiError error = ToOpenAiError(status == 429 ? absl::ResourceExhaustedError(message)
+                                                  : absl::InvalidArgumentError(message));
+  reply.body = std::move(error.body);
+  if (status == 429) reply.headers.emplace_back("Retry-After", "1");
+  ++number_;
+  state_ = State::kAnswering;
+  WriteReply(std::move(reply));
+}
+
+void HttpSession::Handle() {
+  stream_.expires_never();
+  HttpRequest request;
+  auto message = parser_->release();
+  parser_.reset();
+  const std::string target(message.target());
+  request.method = std::string(message.method_string());
+  request.path = target.substr(0, target.find('?'));
+  for (const auto& field : message) {
+    request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
+  }
+  request.body = std::move(message.body());
+  state_ = State::kAnswering;
+  ++number_;
+  WatchPeer();
+  shared_.handler(std::make_shared<SessionExchange>(shared_from_this(), number_, std::move(request)));
+}
+
+// A client that goes away while it is answered closes its end: the socket becomes readable. One that sends its next
+// request early is not watched further.
+void HttpSession::WatchPeer() {
+  stream_.socket().async_wait(Socket::wait_read, [self = shared_from_this(), number = number_](Error error) {
+    if (!error && self->number_ == number && self->state_ != State::kReading) self->PeerStirred();
+  });
+}
+
+void HttpSession::PeerStirred() {
+  char byte;
+  const ssize_t got = recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (got > 0) return;
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return WatchPeer();
+  stream_.close();
+  Gone();
+}
+
+void HttpSession::Reply(uint64_t number, HttpReply reply) {
+  Post(number, [this, reply = std::move(reply)](bool current) mutable {
+    if (current && state_ == State::kAnswering) WriteReply(std::move(reply));
+  });
+}
+
+void HttpSession::WriteReply(HttpReply reply) {
+  if (shared_.draining) keep_alive_ = false;
+  response_.emplace(static_cast<http::status>(reply.status), chunked_ ? 11 : 10);
+  for (const auto& [name, value] : reply.headers) response_->insert(name, value);
+  response_->set(http::field::content_type, reply.type);
+  response_->content_length(reply.body.size());
+  response_->keep_alive(keep_alive_);
+  if (!head_only_) response_->body() = std::move(reply.body);
+  stream_.expires_after(Nanoseconds(shared_.options.write_time));
+  http::async_write(stream_, *response_,
+                    [self = shared_from_this()](Error error, size_t) { self->ReplyWritten(error); });
+}
+
+void HttpSession::ReplyWritten(Error error) {
+  const bool refused = parser_.has_value();  // the rest of the request may still come
+  response_.reset();
+  if (error) {
+    stream_.close();
+    return Gone();
+  }
+  if (refused) return Linger();
+  NextRequest(keep_alive_);
+}
+
+void HttpSession::NextRequest(bool keep_alive) {
+  Forget();
+  if (!keep_alive) {
+    Error ignored;
+    stream_.socket().shutdown(Socket::shutdown_send, ignored);
+    return stream_.close();
+  }
+  Error ignored;
+  stream_.socket().cancel(ignored);  // nobody watches the peer any more
+  ReadHead();
+}
+
+// Ends our side, and throws away what still comes for a while.
+void HttpSession::Linger() {
+  Forget();
+  Error ignored;
+  stream_.socket().shutdown(Socket::shutdown_send, ignored);
+  stream_.expires_after(Nanoseconds(kLingerTime));
+  linger_.resize(kReadBytes);
+  // Each read has the same end: expires_after is said once.
+  auto again = [self = shared_from_this()](auto& read, Error error) -> void {
+    if (error) return self->stream_.close();
+    self->stream_.async_read_some(asio::buffer(self->linger_), [read](Error failed, size_t) mutable {
+      read(read, failed);
+    });
+  };
+  again(again, {});
+}
+
+void HttpSession::BeginEvents(uint64_t number, HttpHeaders headers) {
+  Post(number, [this, headers = std::move(headers)](bool current) {
+    if (!current || state_ != State::kAnswering) return;
+    state_ = State::kEvents;
+    if (shared_.draining || !chunked_) keep_alive_ = false;
+    std::string head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n";
+    for (const auto& [name, value] : headers) absl::StrAppend(&head, name, ": ", value, "\r\n");
+    absl::StrAppend(&head, chunked_ ? "Transfer-Encoding: chunked\r\n" : "",
+                    keep_alive_ ? "" : "Connection: close\r\n", "\r\n");
+    Queue(std::move(head), nullptr);
+  });
+}
+
+void HttpSession::Send(uint64_t number, std::string text, std::function<void()> sent) {
+  Post(number, [this, text = std::move(text), sent = std::move(sent)](bool current) mutable {
+    if (!current || gone_ || state_ != State::kEvents) return sent();
+    Queue(chunked_ ? absl::StrCat(absl::Hex(text.size()), "\r\n", text, "\r\n") : std::move(text), std::move(sent));
+  });
+}
+
+void HttpSession::EndEvents(uint64_t number) {
+  Post(number, [this](bool current) {
+    if (!current || state_ != State::kEvents) return;
+    Queue(chunked_ ? "0\r\n\r\n" : "", [self = shared_from_this()] {
+      if (!self->gone_) self->NextRequest(self->keep_alive_);
+    });
+  });
+}
+
+void HttpSession::Queue(std::string bytes, std::function<void()> sent) {
+  queue_.push_back({std::move(bytes), std::move(sent)});
+  if (writing_.empty()) WriteNext();
+}
+
+// All that waits, as one write.
+void HttpSession::WriteNext() {
+  if (gone_ || queue_.empty()) return;
+  writing_.swap(queue_);
+  wire_.clear();
+  for (const Piece& piece : writing_) wire_ += piece.bytes;
+  stream_.expires_after(Nanoseconds(shared_.options.write_time));
+  asio::async_write(stream_, asio::buffer(wire_), [self = shared_from_this()](Error error, size_t) {
+    std::deque<Piece> written;
+    written.swap(self->writing_);
+    self->stream_.expires_never();
+    if (error) {
+      self->stream_.close();
+      self->Gone();
+    } else {
+      self->WriteNext();
+    }
+    for (const Piece& piece : written) {
+      if (piece.sent) piece.sent();
+    }
+  });
+}
+
+void HttpSession::OnGone(uint64_t number, std::function<void()> gone) {
+  Post(number, [this, gone = std::move(gone)](bool current) mutable {
+    if (!current) return;
+    if (gone_) return gone();
+    on_gone_ = std::move(gone);
+  });
+}
+
+void HttpSession::WakeAfter(uint64_t number, absl::Duration pause, std::function<void()> wake) {
+  Post(number, [this, number, pause, wake = std::move(wake)](bool current) mutable {
+    if (!current || gone_) return;
+    timer_.expires_after(Nanoseconds(pause));
+    timer_.async_wait([self = shared_from_this(), number, wake = std::move(wake)](Error error) {
+      if (!error && self->number_ == number && !self->gone_ && self->state_ != State::kReading) wake();
+    });
+  });
+}
+
+// The connection is closed. Whoever waits for a piece that will not be written hears it.
+void HttpSession::Gone() {
+  if (gone_) return;
+  gone_ = true;
+  std::deque<Piece> unsent;
+  unsent.swap(queue_);
+  const std::function<void()> gone = std::move(on_gone_);
+  Forget();
+  if (gone) gone();
+  for (const Piece& piece : unsent) {
+    if (piece.sent) piece.sent();
+  }
+}
+
+// The exchange has ended.
+void HttpSession::Forget() {
+  state_ = gone_ ? State::kEnded : State::kReading;
+  on_gone_ = nullptr;
+  timer_.cancel();
+  memory_ = shared_.options.memory->None();
+}
+
+}  // namespace runahead
