@@ -13,20 +13,21 @@ namespace runahead {
 // What the door knows of the service before it reads a request.
 struct DoorFacts {
   std::string model;                 // the served model's name; empty while the router has not said it
-  std::vector<std::string> aliases;  // other names of it
+  std::vector<std::string> aliases;  // other names of it, in any case
 };
 
 // The calls that one request makes, and how their answers are to be written.
 struct OpenAiCalls {
   // One answer (the field's "choice") each: calls[i] is choice i.
   std::vector<v1::GenerateRequest> calls;
+  int choices_per_prompt = 1;  // n: so many calls, one behind the other, have the same prompt
   bool chat = false;           // /v1/chat/completions; else /v1/completions
   bool stream = false;         // server-sent events
   bool include_usage = false;  // a last event with usage
   bool logprobs = false;
-  int top_logprobs = 0;            // alternatives a token
-  std::string model;               // as the answer names it
-  std::vector<std::string> echo;   // by choice: text that stands before the answer; empty: none anywhere
+  int top_logprobs = 0;              // alternatives a token
+  std::string model;                 // as the answer names it
+  std::vector<std::string> echo;     // by choice: text that stands before the answer; empty: none anywhere
   std::vector<std::string> ignored;  // members of the request that nobody knows, in order; to be counted
 };
 

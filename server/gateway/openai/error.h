@@ -11,7 +11,7 @@ namespace runahead {
 
 struct OpenAiError {
   int http_status = 500;
-  std::string body;  // {"error":{"message","type","param","code"}}
+  std::string body;                                // {"error":{"message","type","param","code"}}
   std::optional<absl::Duration> retry_after = {};  // where the client may try again
 };
 
