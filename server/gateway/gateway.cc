@@ -128,7 +128,7 @@ void Gateway::Models(Context context) {
     absl::ConsumePrefix(&id, "/");
     const int64_t now = absl::ToUnixSeconds(absl::Now());
     if (id.empty()) return context->Reply(ModelsJson(*models, facts, now));
-    absl::StatusOr<std::string> one = ModelJson(*models, facts, now, id);
+    absl::StatusOr<std::string> one = OneModelJson(*models, facts, now, id);
     if (!one.ok()) return context->Fail(one.status());
     context->Reply(*std::move(one));
   });

@@ -1,0 +1,40 @@
+// What a client of the OpenAI door asks for, as calls of the public service.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "runahead/v1/inference.pb.h"
+
+namespace runahead {
+
+// What the door knows of the service before it reads a request.
+struct DoorFacts {
+  std::string model;                 // the served model's name; empty while the router has not said it
+  std::vector<std::string> aliases;  // other names of it, in any case
+};
+
+// The calls that one request makes, and how their answers are to be written.
+struct OpenAiCalls {
+  // One answer (the field's "choice") each: calls[i] is choice i.
+  std::vector<v1::GenerateRequest> calls;
+  int choices_per_prompt = 1;  // n: so many calls, one behind the other, have the same prompt
+  bool chat = false;           // /v1/chat/completions; else /v1/completions
+  bool stream = false;         // server-sent events
+  bool include_usage = false;  // a last event with usage
+  bool logprobs = false;
+  int top_logprobs = 0;              // alternatives a token
+  std::string model;                 // as the answer names it
+  std::vector<std::string> echo;     // by choice: text that stands before the answer; empty: none anywhere
+  std::vector<std::string> ignored;  // members of the request that nobody knows, in order; to be counted
+};
+
+// Read the body of a request: JSON of the OpenAI API with vLLM's usual additions. What is null is as if it were absent.
+// Errors: INVALID_ARGUMENT, which names the member (FieldError), also where it is known but not supported;
+// NOT_FOUND for a model that is not served.
+absl::StatusOr<OpenAiCalls> ReadChatRequest(absl::string_view body, const DoorFacts& facts);
+absl::StatusOr<OpenAiCalls> ReadCompletionRequest(absl::string_view body, const DoorFacts& facts);
+
+}  // namespace runahead

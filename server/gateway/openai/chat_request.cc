@@ -1,0 +1,58 @@
+// POST /v1/chat/completions, as calls.
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "kernels/base/status_macros.h"
+#include "server/gateway/openai/calls.h"
+#include "server/gateway/openai/chat_messages.h"
+#include "server/gateway/openai/json_object.h"
+#include "server/gateway/openai/request_members.h"
+#include "server/gateway/openai/sampling_members.h"
+#include "server/gateway/openai/unsupported_members.h"
+#include "server/rpc/status.h"
+
+namespace runahead {
+namespace {
+
+constexpr int kMaxTopLogprobs = 20;
+
+// logprobs and top_logprobs.
+absl::Status ReadChatLogprobs(JsonObject& body, OpenAiCalls& calls, v1::SamplingParams& sampling) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<bool> logprobs, body.Bool("logprobs"));
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<int64_t> top,
+                            body.Integer("top_logprobs", "an integer from 0 to 20", 0, kMaxTopLogprobs));
+  calls.logprobs = logprobs.value_or(false);
+  calls.top_logprobs = static_cast<int>(top.value_or(0));
+  if (calls.logprobs) {
+    sampling.set_logprobs(calls.top_logprobs);
+  } else if (calls.top_logprobs > 0) {
+    return InvalidField("top_logprobs", "it goes with \"logprobs\": true");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<OpenAiCalls> ReadChatRequest(absl::string_view body, const DoorFacts& facts) {
+  RUNAHEAD_ASSIGN_OR_RETURN(JsonObject members, JsonObject::ReadBody(body));
+  OpenAiCalls calls;
+  calls.chat = true;
+  v1::GenerateRequest request;
+  RUNAHEAD_ASSIGN_OR_RETURN(ModelMember model, ReadModel(members, facts));
+  request.set_model(std::move(model.asked));
+  calls.model = std::move(model.answer);
+  RUNAHEAD_RETURN_IF_ERROR(RefuseUnsupported(members, /*chat=*/true));
+  RUNAHEAD_RETURN_IF_ERROR(ReadChatMembers(members, *request.mutable_chat(), calls.ignored));
+  RUNAHEAD_ASSIGN_OR_RETURN(const bool tools, ReadTools(members, *request.mutable_chat()));
+  if (tools) return InvalidField("tools", "calls of tools are not supported here; leave it out");
+  RUNAHEAD_RETURN_IF_ERROR(ReadSamplingMembers(members, request));
+  RUNAHEAD_RETURN_IF_ERROR(ReadMaxTokens(members, /*otherwise=*/0, *request.mutable_stop()));
+  RUNAHEAD_RETURN_IF_ERROR(ReadChatLogprobs(members, calls, *request.mutable_sampling()));
+  RUNAHEAD_RETURN_IF_ERROR(ReadStreaming(members, calls));
+  RUNAHEAD_RETURN_IF_ERROR(AddChoices(members, {request}, calls));
+  AddIgnored(members, calls);
+  return calls;
+}
+
+}  // namespace runahead

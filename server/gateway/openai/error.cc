@@ -1,0 +1,125 @@
+#include "server/gateway/openai/error.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "server/gateway/openai/json_text.h"
+#include "server/rpc/status.h"
+
+namespace runahead {
+namespace {
+
+constexpr absl::Duration kTrySoon = absl::Seconds(1);
+
+struct ErrorKind {
+  int http_status;
+  const char* type;
+  const char* code;  // null where the field has none
+};
+
+// A field of the public service and what this door calls it. What stands behind it stays: "[0].role".
+struct MemberName {
+  absl::string_view field;
+  absl::string_view member;
+};
+
+constexpr MemberName kMemberNames[] = {
+    {"sampling.", ""},       {"stop.stop_ids", "stop_token_ids"},
+    {"stop.", ""},           {"chat.template_variables", "chat_template_kwargs"},
+    {"chat.", ""},           {"token_ids.ids", "prompt"},
+    {"token_ids", "prompt"},
+};
+
+// Fields that have another name as a whole only: others begin alike.
+constexpr MemberName kWholeNames[] = {
+    {"chat", "messages"},
+    {"text", "prompt"},
+    {"ids", "tokens"},
+};
+
+std::string MemberOf(absl::string_view field) {
+  for (const MemberName& name : kWholeNames) {
+    const absl::string_view rest = field.substr(std::min(name.field.size(), field.size()));
+    if (absl::StartsWith(field, name.field) && (rest.empty() || rest[0] == '[')) return absl::StrCat(name.member, rest);
+  }
+  for (const MemberName& name : kMemberNames) {
+    if (!absl::StartsWith(field, name.field)) continue;
+    return absl::StrCat(name.member, field.substr(name.field.size()));
+  }
+  return std::string(field);
+}
+
+bool IsFieldCharacter(char c) {
+  return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '[' || c == ']';
+}
+
+// The field that a message begins with, "sampling.top_p" of "sampling.top_p: 2 is not in (0, 1]"; empty: with none.
+absl::string_view LeadingField(absl::string_view message) {
+  const size_t colon = message.find(": ");
+  if (colon == absl::string_view::npos) return "";
+  for (const char c : message.substr(0, colon)) {
+    if (!IsFieldCharacter(c)) return "";
+  }
+  return message.substr(0, colon);
+}
+
+bool IsTooLong(const absl::Status& status) {
+  // The router's words for a prompt, with or without its output, that is longer than the context.
+  return absl::IsOutOfRange(status) && absl::StrContains(status.message(), "more than the context of ");
+}
+
+ErrorKind KindOf(const absl::Status& status, absl::string_view field) {
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kOutOfRange:
+      if (IsTooLong(status)) return {400, "invalid_request_error", "context_length_exceeded"};
+      return {400, "invalid_request_error", field.empty() ? nullptr : "invalid_value"};
+    case absl::StatusCode::kNotFound:
+      return {404, "invalid_request_error", field == "model" ? "model_not_found" : "not_found"};
+    case absl::StatusCode::kUnauthenticated:
+      return {401, "invalid_request_error", "invalid_api_key"};
+    case absl::StatusCode::kPermissionDenied:
+      return {403, "permission_error", "permission_denied"};
+    case absl::StatusCode::kResourceExhausted:
+      return {429, "rate_limit_error", "rate_limit_exceeded"};
+    case absl::StatusCode::kUnavailable:
+      return {503, "server_error", "unavailable"};
+    case absl::StatusCode::kDeadlineExceeded:
+      return {504, "server_error", "timeout"};
+    case absl::StatusCode::kCancelled:
+      return {499, "server_error", "cancelled"};
+    case absl::StatusCode::kUnimplemented:
+      return {501, "server_error", "not_implemented"};
+    default:
+      return {500, "server_error", nullptr};
+  }
+}
+
+std::string TextOrNull(absl::string_view text) {
+  return text.empty() ? "null" : JsonString(text);
+}
+
+}  // namespace
+
+OpenAiError ToOpenAiError(const absl::Status& status) {
+  absl::string_view message = status.message();
+  const absl::string_view leading = LeadingField(message);
+  const std::optional<std::string> blamed = BlamedField(status);
+  const std::string param = blamed.has_value() ? MemberOf(*blamed) : "";
+  std::string text(message);
+  if (!leading.empty()) text = absl::StrCat(MemberOf(leading), message.substr(leading.size()));
+  const ErrorKind kind = KindOf(status, param);
+  OpenAiError error;
+  error.http_status = kind.http_status;
+  error.body = absl::StrCat("{\"error\":{\"message\":", JsonString(text), ",\"type\":\"", kind.type,
+                            "\",\"param\":", TextOrNull(param),
+                            ",\"code\":", TextOrNull(kind.code == nullptr ? "" : kind.code), "}}");
+  error.retry_after = RetryAfter(status);
+  if (!error.retry_after.has_value() && absl::IsUnavailable(status)) error.retry_after = kTrySoon;
+  return error;
+}
+
+}  // namespace runahead

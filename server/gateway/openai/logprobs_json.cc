@@ -1,0 +1,103 @@
+#include "server/gateway/openai/logprobs_json.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "server/gateway/openai/json_text.h"
+
+namespace runahead {
+namespace {
+
+// JSON has no minus infinity. This is what the field writes for it.
+constexpr float kLeastLogprob = -9999;
+
+std::string LogprobText(const v1::TokenLogprob& token) {
+  return JsonNumber(std::max(token.logprob(), kLeastLogprob));
+}
+
+const std::string& BytesOf(const v1::TokenLogprob& token) {
+  return token.bytes().empty() ? token.text() : token.bytes();
+}
+
+bool BeginsCharacter(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xc0) != 0x80;
+}
+
+// {"token","logprob","bytes" without the closing bracket.
+std::string OpenToken(const v1::TokenLogprob& token) {
+  std::string bytes;
+  for (const char byte : BytesOf(token)) AddToJson(bytes, absl::StrCat(static_cast<unsigned char>(byte)));
+  return absl::StrCat("{\"token\":", JsonString(token.text()), ",\"logprob\":", LogprobText(token), ",\"bytes\":[",
+                      bytes, "]");
+}
+
+// The likeliest `most`, in falling order; of equal ones the chosen, which comes first, before others.
+std::vector<const v1::TokenLogprob*> LikeliestOf(const v1::TokenLogprobs& logprobs, int most) {
+  std::vector<const v1::TokenLogprob*> tops;
+  for (const v1::TokenLogprob& top : logprobs.top()) tops.push_back(&top);
+  std::stable_sort(tops.begin(), tops.end(),
+                   [](const v1::TokenLogprob* a, const v1::TokenLogprob* b) { return a->logprob() > b->logprob(); });
+  if (tops.size() > static_cast<size_t>(most)) tops.resize(static_cast<size_t>(most));
+  return tops;
+}
+
+// {"TOKEN":logprob,...}.
+std::string TopsByText(const v1::TokenLogprobs& logprobs, int most) {
+  std::string inside;
+  std::vector<absl::string_view> written;
+  std::vector<const v1::TokenLogprob*> tops = LikeliestOf(logprobs, most);
+  tops.push_back(&logprobs.top(0));  // in any case
+  for (const v1::TokenLogprob* top : tops) {
+    if (std::find(written.begin(), written.end(), top->text()) != written.end()) continue;
+    written.push_back(top->text());
+    AddToJson(inside, absl::StrCat(JsonString(top->text()), ":", LogprobText(*top)));
+  }
+  return absl::StrCat("{", inside, "}");
+}
+
+}  // namespace
+
+int64_t CountCharacters(const std::string& text) {
+  return std::count_if(text.begin(), text.end(), BeginsCharacter);
+}
+
+void ChatLogprobs::Add(const v1::Tokens& tokens) {
+  for (const v1::TokenLogprobs& logprobs : tokens.logprobs()) {
+    if (logprobs.top().empty()) continue;
+    std::string tops;
+    for (const v1::TokenLogprob* top : LikeliestOf(logprobs, top_)) AddToJson(tops, absl::StrCat(OpenToken(*top), "}"));
+    AddToJson(content_, absl::StrCat(OpenToken(logprobs.top(0)), ",\"top_logprobs\":[", tops, "]}"));
+  }
+}
+
+std::string ChatLogprobs::Take() {
+  if (content_.empty()) return "null";
+  return absl::StrCat("{\"content\":[", std::exchange(content_, ""), "],\"refusal\":null}");
+}
+
+void CompletionLogprobs::Add(const v1::Tokens& tokens) {
+  for (const v1::TokenLogprobs& logprobs : tokens.logprobs()) {
+    if (logprobs.top().empty()) continue;
+    const v1::TokenLogprob& chosen = logprobs.top(0);
+    const std::string& bytes = BytesOf(chosen);
+    // A token that goes on with a character stands where that began.
+    const bool goes_on = !bytes.empty() && !BeginsCharacter(bytes[0]) && characters_ > 0;
+    AddToJson(tokens_, JsonString(chosen.text()));
+    AddToJson(logprobs_, LogprobText(chosen));
+    AddToJson(tops_, TopsByText(logprobs, top_));
+    AddToJson(offsets_, absl::StrCat(characters_ - (goes_on ? 1 : 0)));
+    characters_ += CountCharacters(bytes);
+  }
+}
+
+std::string CompletionLogprobs::Take() {
+  if (tokens_.empty()) return "null";
+  return absl::StrCat("{\"tokens\":[", std::exchange(tokens_, ""), "],\"token_logprobs\":[",
+                      std::exchange(logprobs_, ""), "],\"top_logprobs\":[", std::exchange(tops_, ""),
+                      "],\"text_offset\":[", std::exchange(offsets_, ""), "]}");
+}
+
+}  // namespace runahead

@@ -1,0 +1,53 @@
+// The field's two forms of log probabilities.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "runahead/v1/inference.pb.h"
+
+namespace runahead {
+
+// "logprobs" of a chat's choice: {"content":[{"token","logprob","bytes","top_logprobs"}],"refusal":null}.
+class ChatLogprobs {
+ public:
+  // `top`: as many of the likeliest are written for each token, in falling order; what was chosen is among them only
+  // where it is one of them.
+  explicit ChatLogprobs(int top) : top_(top) {}
+
+  void Add(const v1::Tokens& tokens);
+  bool empty() const { return content_.empty(); }
+  // Of what was added since the last call; "null" where that is nothing.
+  std::string Take();
+
+ private:
+  int top_;
+  std::string content_;
+};
+
+// "logprobs" of a completion's choice: {"tokens","token_logprobs","top_logprobs","text_offset"}. The likeliest
+// `top` are written for each token, in falling order, and behind them what was chosen where it is none of them; of
+// several with the same text the likeliest counts.
+class CompletionLogprobs {
+ public:
+  // `offset`: characters that stand before the first token.
+  CompletionLogprobs(int top, int64_t offset) : top_(top), characters_(offset) {}
+
+  void Add(const v1::Tokens& tokens);
+  bool empty() const { return tokens_.empty(); }
+  // As above. The offsets go on.
+  std::string Take();
+
+ private:
+  int top_;
+  int64_t characters_;  // that began before the next token
+  std::string tokens_;
+  std::string logprobs_;
+  std::string tops_;
+  std::string offsets_;
+};
+
+// Code points of UTF-8.
+int64_t CountCharacters(const std::string& text);
+
+}  // namespace runahead

@@ -1,0 +1,96 @@
+#include "server/gateway/openai/request_members.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/gateway/openai/sampling_members.h"
+#include "server/rpc/status.h"
+
+namespace runahead {
+namespace {
+
+constexpr int kMaxChoices = 64;
+
+}  // namespace
+
+absl::StatusOr<ModelMember> ReadModel(JsonObject& body, const DoorFacts& facts) {
+  RUNAHEAD_ASSIGN_OR_RETURN(std::optional<std::string> given, body.String("model"));
+  if (!given.has_value() || given->empty()) return ModelMember{"", facts.model};
+  const bool alias = std::any_of(facts.aliases.begin(), facts.aliases.end(),
+                                 [&given](const std::string& name) { return absl::EqualsIgnoreCase(name, *given); });
+  return ModelMember{alias ? "" : *given, *given};
+}
+
+absl::Status ReadStreaming(JsonObject& body, OpenAiCalls& calls) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<bool> stream, body.Bool("stream"));
+  calls.stream = stream.value_or(false);
+  const std::optional<JsonSlice> given = body.Find("stream_options");
+  if (!given.has_value()) return absl::OkStatus();
+  RUNAHEAD_ASSIGN_OR_RETURN(JsonObject options, JsonObject::Read(*given, "stream_options"));
+  if (!calls.stream) return InvalidField("stream_options", "it goes with \"stream\": true");
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<bool> include_usage, options.Bool("include_usage"));
+  calls.include_usage = include_usage.value_or(false);
+  options.Find("include_obfuscation");  // of lengths, against who listens: of no effect here
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<bool> continuous, options.Bool("continuous_usage_stats"));
+  if (continuous.value_or(false)) {
+    return InvalidField("stream_options.continuous_usage_stats", "it is not supported here; leave it out");
+  }
+  for (const std::string& key : options.Unread()) {
+    if (calls.ignored.size() < kMaxIgnored) calls.ignored.push_back(options.PlaceOf(key));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadMaxTokens(JsonObject& body, int otherwise, v1::StopConditions& stop) {
+  constexpr char kAllowed[] = "an integer of at least 1";
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<int64_t> older, body.Integer("max_tokens", kAllowed, 1, kMost));
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<int64_t> newer,
+                            body.Integer("max_completion_tokens", kAllowed, 1, kMost));
+  const int64_t most = newer.value_or(older.value_or(otherwise));
+  if (most == 0) {
+    stop.set_fill_context(true);
+  } else {
+    stop.set_max_tokens(static_cast<int32_t>(most));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddChoices(JsonObject& body, const std::vector<v1::GenerateRequest>& prompts, OpenAiCalls& calls) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<int64_t> n,
+                            body.Integer("n", absl::StrCat("an integer from 1 to ", kMaxChoices), 1, kMaxChoices));
+  calls.choices_per_prompt = static_cast<int>(n.value_or(1));
+  const char* field = calls.choices_per_prompt > 1 ? "n" : "prompt";
+  const size_t count = prompts.size() * static_cast<size_t>(calls.choices_per_prompt);
+  if (count > kMaxCalls) {
+    return InvalidField(field, absl::StrCat(count, " answers are more than ", kMaxCalls, "; send several requests"));
+  }
+  size_t bytes = 0;
+  for (const v1::GenerateRequest& prompt : prompts) bytes += prompt.ByteSizeLong();
+  if (bytes * static_cast<size_t>(calls.choices_per_prompt) > kMaxCallBytes) {
+    return InvalidField(field, absl::StrCat("the prompt is too long for so many answers: in all more than ",
+                                            kMaxCallBytes, " bytes; send several requests"));
+  }
+  for (const v1::GenerateRequest& prompt : prompts) {
+    for (int choice = 0; choice < calls.choices_per_prompt; ++choice) {
+      v1::GenerateRequest& call = calls.calls.emplace_back(prompt);
+      if (call.sampling().has_seed()) {
+        call.mutable_sampling()->set_seed(SeedOfChoice(call.sampling().seed(), choice));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+void AddIgnored(const JsonObject& body, OpenAiCalls& calls) {
+  for (std::string& key : body.Unread()) {
+    if (calls.ignored.size() < kMaxIgnored) calls.ignored.push_back(std::move(key));
+  }
+}
+
+}  // namespace runahead
