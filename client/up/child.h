@@ -13,10 +13,10 @@
 namespace runahead {
 
 struct ChildSpec {
-  std::string name;               // "prefill-0", as in messages
-  std::string binary;             // path
-  std::vector<std::string> args;  // without the ones that Child adds: addresses, ready_fd, parent_pid
-  bool vital = false;             // nothing works without it: Supervisor gives up where it goes on dying
+  std::string name;                    // "prefill-0", as in messages
+  std::string binary;                  // path
+  std::vector<std::string> args;       // without the ones that Child adds: addresses, ready_fd, parent_pid
+  bool vital = false;                  // nothing works without it: Supervisor gives up where it goes on dying
   std::string listen = "127.0.0.1:0";  // host:port of its services; port 0 takes a free one, and keeps it
 };
 

@@ -45,8 +45,8 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  // Starts `group` all at once where each is to listen, with metrics on free loopback ports, and adds it to what Run watches. UNAVAILABLE names what cannot
-  // be run.
+  // Starts `group` all at once where each is to listen, with metrics on free loopback ports, and adds it to what Run
+  // watches. UNAVAILABLE names what cannot be run.
   absl::Status Start(const std::vector<ChildSpec>& group);
 
   // Watches until `done()` is true, which is asked after each event and each `tick`. CANCELLED when a stop signal came;

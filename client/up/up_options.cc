@@ -127,9 +127,10 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
                 "KV is kept for others");
   schema.String("api_keys", &options.api_keys, {.value_name = "FILE"},
                 "API keys (YAML), of which every call to the router needs one; without it, anybody may call");
-  schema.String("http", &options.http, {.value_name = "auto|off|HOST:PORT"},
-                "Where the OpenAI API is spoken over HTTP; auto takes a free loopback port, but where the router speaks "
-                "TLS nobody speaks it");
+  schema.String(
+      "http", &options.http, {.value_name = "auto|off|HOST:PORT"},
+      "Where the OpenAI API is spoken over HTTP; auto takes a free loopback port, but where the router speaks "
+      "TLS nobody speaks it");
   schema.Strings("model_aliases", &options.model_aliases, {.max_items = 64},
                  "Other names that clients of the OpenAI API may call the model by");
   schema.Gone("handoff", "link", "slices travel over the workers' links");
@@ -197,7 +198,8 @@ absl::Status CheckUpOptions(const UpOptions& options) {
   }
   if (options.http != "auto" && options.http != "off") {
     const absl::Status address = ParseHostPort(options.http).status();
-    if (!address.ok()) return absl::InvalidArgumentError(absl::StrCat("--http: ", address.message(), "; or auto, or off"));
+    if (!address.ok())
+      return absl::InvalidArgumentError(absl::StrCat("--http: ", address.message(), "; or auto, or off"));
     if (!options.tls.cert.empty()) {
       return absl::InvalidArgumentError(
           "--http: the router speaks TLS: leave it out, and start runahead-gateway with --router-tls-ca beside it");

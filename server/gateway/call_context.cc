@@ -13,7 +13,7 @@
 namespace runahead {
 namespace {
 
-constexpr size_t kMostIdBytes = 128;           // as the router takes them
+constexpr size_t kMostIdBytes = 128;              // as the router takes them
 constexpr size_t kMostAuthorizationBytes = 1100;  // "Bearer " and the longest key
 
 // gRPC takes no other values, and ends the process over them.

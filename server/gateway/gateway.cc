@@ -87,11 +87,12 @@ void Gateway::Handle(std::shared_ptr<HttpExchange> exchange) {
   }
   const std::string& method = request.method;
   if (method == "OPTIONS") {
-    return context->Reply({.status = 204,
-                           .headers = {{"Access-Control-Allow-Methods", absl::StrCat(route->second.method, ", OPTIONS")},
-                                       {"Access-Control-Allow-Headers",
-                                        "Authorization, Content-Type, x-request-id, traceparent, runahead-tenant"},
-                                       {"Access-Control-Max-Age", "600"}}});
+    return context->Reply(
+        {.status = 204,
+         .headers = {{"Access-Control-Allow-Methods", absl::StrCat(route->second.method, ", OPTIONS")},
+                     {"Access-Control-Allow-Headers",
+                      "Authorization, Content-Type, x-request-id, traceparent, runahead-tenant"},
+                     {"Access-Control-Max-Age", "600"}}});
   }
   if (method != route->second.method && !(method == "HEAD" && route->second.method == "GET")) {
     HttpReply reply = ErrorReply(405, absl::InvalidArgumentError(absl::StrCat("use ", route->second.method)));

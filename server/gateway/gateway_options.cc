@@ -33,8 +33,9 @@ void DeclareGatewayOptions(ConfigSchema& schema, GatewayOptions& options) {
                 "The name that the router's certificate must have; absent: the host of its address");
   schema.Strings("model_aliases", &options.model_aliases, {.max_items = 64},
                  "Other names that clients may call the model by");
-  schema.Strings("cors_origins", &options.cors_origins, {.max_items = 64},
-                 "Origins (https://chat.example.org) whose pages may call from a browser; * is all. Others are refused");
+  schema.Strings(
+      "cors_origins", &options.cors_origins, {.max_items = 64},
+      "Origins (https://chat.example.org) whose pages may call from a browser; * is all. Others are refused");
   schema.Int("max_connections", &options.max_connections, {.min = 4, .max = 1 << 20},
              "Connections at the most; others are closed at once");
   schema.Bytes("max_body", &options.max_body, {.min = 1 << 10, .max = 1 << 30}, "Of a request");

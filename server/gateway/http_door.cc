@@ -42,13 +42,13 @@ struct HttpDoor::Parts {
       : options(given), handler(std::move(given_handler)), io(options.threads) {}
 
   void Accept(size_t index) {
-    acceptors[index].async_accept(asio::make_strand(io), [this, index](boost::system::error_code error,
-                                                                        Tcp::socket socket) {
-      if (error == asio::error::operation_aborted || shared.draining) return;
-      if (error) return AcceptLater(index);
-      Take(std::move(socket));
-      Accept(index);
-    });
+    acceptors[index].async_accept(asio::make_strand(io),
+                                  [this, index](boost::system::error_code error, Tcp::socket socket) {
+                                    if (error == asio::error::operation_aborted || shared.draining) return;
+                                    if (error) return AcceptLater(index);
+                                    Take(std::move(socket));
+                                    Accept(index);
+                                  });
   }
 
   void AcceptLater(size_t index) {

@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/bind_executor.hpp>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
@@ -104,6 +105,7 @@ void HttpSession::Close() {
 void HttpSession::ReadHead() {
   state_ = State::kReading;
   if (shared_.draining) return stream_.close();
+  chunked_ = true;  // what is no HTTP at all is answered as HTTP/1.1
   parser_.emplace();
   parser_->header_limit(kMostHeadBytes);
   parser_->body_limit(static_cast<uint64_t>(shared_.options.max_body));
@@ -142,7 +144,8 @@ void HttpSession::BodyCame(Error error) {
 }
 
 bool HttpSession::ChargeBody() {
-  const int64_t bytes = kCopiesOfBody * static_cast<int64_t>(parser_->get().body().capacity());
+  const uint64_t announced = parser_->content_length().value_or(0);  // max_body at most
+  const int64_t bytes = kCopiesOfBody * static_cast<int64_t>(std::max(announced, parser_->get().body().capacity()));
   if (bytes <= memory_.bytes() || memory_.Resize(bytes)) return true;
   Refuse(429, "there is no memory left for the bodies of requests; try again later");
   return false;
@@ -152,7 +155,8 @@ void HttpSession::RefuseRead(Error error) {
   if (error == http::error::body_limit) {
     return Refuse(413, absl::StrCat("the body has more than ", shared_.options.max_body, " bytes"));
   }
-  if (error == http::error::header_limit) return Refuse(431, absl::StrCat("the head has more than ", kMostHeadBytes, " bytes"));
+  if (error == http::error::header_limit)
+    return Refuse(431, absl::StrCat("the head has more than ", kMostHeadBytes, " bytes"));
   const bool is_http = error.category() == make_error_code(http::error::bad_method).category();
   if (is_http && error != http::error::end_of_stream && error != http::error::partial_message) {
     return Refuse(400, absl::StrCat("the request is no HTTP/1.1: ", error.message()));
@@ -163,8 +167,8 @@ void HttpSession::RefuseRead(Error error) {
 void HttpSession::Refuse(int status, const std::string& message) {
   keep_alive_ = false;
   HttpReply reply{.status = status};
-  OpenAiError error = ToOpenAiError(status == 429 ? absl::ResourceExhaustedError(message)
-                                                  : absl::InvalidArgumentError(message));
+  OpenAiError error =
+      ToOpenAiError(status == 429 ? absl::ResourceExhaustedError(message) : absl::InvalidArgumentError(message));
   reply.body = std::move(error.body);
   if (status == 429) reply.headers.emplace_back("Retry-After", "1");
   ++number_;
@@ -259,9 +263,8 @@ void HttpSession::Linger() {
   // Each read has the same end: expires_after is said once.
   auto again = [self = shared_from_this()](auto& read, Error error) -> void {
     if (error) return self->stream_.close();
-    self->stream_.async_read_some(asio::buffer(self->linger_), [read](Error failed, size_t) mutable {
-      read(read, failed);
-    });
+    self->stream_.async_read_some(asio::buffer(self->linger_),
+                                  [read](Error failed, size_t) mutable { read(read, failed); });
   };
   again(again, {});
 }
@@ -271,10 +274,11 @@ void HttpSession::BeginEvents(uint64_t number, HttpHeaders headers) {
     if (!current || state_ != State::kAnswering) return;
     state_ = State::kEvents;
     if (shared_.draining || !chunked_) keep_alive_ = false;
-    std::string head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n";
+    std::string head =
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n";
     for (const auto& [name, value] : headers) absl::StrAppend(&head, name, ": ", value, "\r\n");
-    absl::StrAppend(&head, chunked_ ? "Transfer-Encoding: chunked\r\n" : "",
-                    keep_alive_ ? "" : "Connection: close\r\n", "\r\n");
+    absl::StrAppend(&head, chunked_ ? "Transfer-Encoding: chunked\r\n" : "", keep_alive_ ? "" : "Connection: close\r\n",
+                    "\r\n");
     Queue(std::move(head), nullptr);
   });
 }

@@ -23,8 +23,8 @@ struct HttpDoorShared {
   std::atomic<bool> draining{false};
 };
 
-// All of it runs on its strand, but for what posts there. Held by what it waits for, and by the exchange that it serves;
-// ends with the connection.
+// All of it runs on its strand, but for what posts there. Held by what it waits for, and by the exchange that it
+// serves; ends with the connection.
 class HttpSession : public std::enable_shared_from_this<HttpSession> {
  public:
   using Socket = boost::asio::ip::tcp::socket;
@@ -32,9 +32,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   // `ended` is called when nothing of it is left.
   HttpSession(Socket socket, HttpDoorShared& shared, std::function<void()> ended);
 
-  void Run();         // reads the first request
-  void CloseIfIdle(); // where no request is under way
-  void Close();       // whatever is
+  void Run();          // reads the first request
+  void CloseIfIdle();  // where no request is under way
+  void Close();        // whatever is
 
   // For the exchange that is under way (`number`); those of others do nothing.
   void Reply(uint64_t number, HttpReply reply);

@@ -17,8 +17,8 @@ namespace runahead {
 
 inline constexpr absl::Duration kUnaryTimeout = absl::Seconds(30);
 
-// Calls `method` in the name of who asked, and `then` once with what came of it, on a thread of gRPC. A client that goes
-// away cancels it.
+// Calls `method` in the name of who asked, and `then` once with what came of it, on a thread of gRPC. A client that
+// goes away cancels it.
 template <typename Request, typename Response>
 void CallUnary(const std::shared_ptr<CallContext>& context, Request request,
                const std::function<void(grpc::ClientContext*, const Request*, Response*,

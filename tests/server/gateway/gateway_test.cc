@@ -1,0 +1,275 @@
+// The gateway in front of a whole router with fake workers, as a client over HTTP sees it.
+#include "server/gateway/gateway.h"
+
+#include <httplib.h>
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/gateway/gateway_process.h"
+#include "tests/server/gateway/raw_http.h"
+#include "tests/testing/await.h"
+#include "tests/testing/router_fixture.h"
+
+namespace runahead {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Json = nlohmann::json;
+using testing::RawHttp;
+
+constexpr char kHello[] = R"({"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4, "seed": 7})";
+
+Json Parsed(const std::string& text) {
+  return Json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+class GatewayTest : public testing::RouterFixture {
+ protected:
+  void StartGateway(const testing::RouterSetup& setup = {}, GatewayOptions options = {}) {
+    Start(setup);
+    for (const auto& worker : decode_) {
+      worker->Change(
+          [](testing::FakeBehaviour& behaviour) { behaviour.token = [](int64_t i) { return 65 + int(i); }; });
+    }
+    options.listen = "127.0.0.1:0";
+    options.router = server_->address();
+    auto started = GatewayProcess::Start(options);
+    ASSERT_TRUE(started.ok()) << started.status();
+    gateway_ = *std::move(started);
+    client_ = std::make_unique<httplib::Client>("http://" + gateway_->address());
+    client_->set_read_timeout(absl::ToInt64Seconds(testing::LongestWait()));
+  }
+  void TearDown() override {
+    gateway_.reset();
+    RouterFixture::TearDown();
+  }
+
+  httplib::Result Post(const std::string& path, const std::string& body, const httplib::Headers& headers = {}) {
+    return client_->Post(path, headers, body, "application/json");
+  }
+  // The data of the events of an answer, in order.
+  static std::vector<std::string> Events(const std::string& body) {
+    std::vector<std::string> events;
+    for (absl::string_view line : absl::StrSplit(body, '\n')) {
+      if (absl::ConsumePrefix(&line, "data: ")) events.emplace_back(line);
+    }
+    return events;
+  }
+  std::string Metrics() const { return httplib::Client("http://" + gateway_->metrics_address()).Get("/metrics")->body; }
+
+  std::unique_ptr<GatewayProcess> gateway_;
+  std::unique_ptr<httplib::Client> client_;
+};
+
+TEST_F(GatewayTest, AChatIsAnsweredAsTheServiceAnswersIt) {
+  StartGateway();
+  const auto reply = Post("/v1/chat/completions", kHello, {{"x-request-id", "mine-1"}});
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->status, 200) << reply->body;
+  EXPECT_EQ(reply->get_header_value("x-request-id"), "mine-1");
+  v1::GenerateRequest same;
+  auto& message = *same.mutable_chat()->add_messages();
+  message.set_role("user");
+  message.set_content("hello");
+  same.mutable_sampling()->set_temperature(1);
+  same.mutable_sampling()->set_seed(7);
+  same.mutable_stop()->set_max_tokens(4);
+  const testing::Got got = Generate(same);
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  const Json json = Parsed(reply->body);
+  EXPECT_EQ(json["object"], "chat.completion");
+  EXPECT_EQ(json["model"], model_.name);
+  EXPECT_EQ(json["choices"][0]["message"]["content"], got.text());
+  EXPECT_EQ(json["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(json["usage"]["prompt_tokens"], got.started().prompt_tokens());
+  EXPECT_EQ(json["usage"]["completion_tokens"], 4);
+  EXPECT_THAT(Metrics(), HasSubstr("runahead_gateway_requests_total{code=\"200\",route=\"/v1/chat/completions\"} 1"));
+}
+
+TEST_F(GatewayTest, AStreamBringsTheSameTextAndEndsWithDone) {
+  StartGateway();
+  const auto whole = Post("/v1/chat/completions", kHello);
+  ASSERT_TRUE(whole);
+  std::string body = kHello;
+  body.insert(1, R"("stream": true, "stream_options": {"include_usage": true}, )");
+  const auto reply = Post("/v1/chat/completions", body);
+  ASSERT_TRUE(reply);
+  EXPECT_THAT(reply->get_header_value("Content-Type"), StartsWith("text/event-stream"));
+  const std::vector<std::string> events = Events(reply->body);
+  ASSERT_GE(events.size(), 4u) << reply->body;
+  EXPECT_EQ(events.back(), "[DONE]");
+  EXPECT_EQ(Parsed(events.front())["choices"][0]["delta"]["role"], "assistant");
+  std::string text;
+  for (size_t i = 0; i + 2 < events.size(); ++i) {
+    const Json delta = Parsed(events[i])["choices"][0]["delta"];
+    if (delta.contains("content")) text += delta["content"].get<std::string>();
+    EXPECT_EQ(Parsed(events[i])["id"], Parsed(events.front())["id"]);
+  }
+  EXPECT_EQ(text, Parsed(whole->body)["choices"][0]["message"]["content"]);
+  const Json usage = Parsed(events[events.size() - 2]);
+  EXPECT_TRUE(usage["choices"].empty());
+  EXPECT_EQ(usage["usage"]["completion_tokens"], 4);
+}
+
+TEST_F(GatewayTest, SeveralChoicesComeTogether) {
+  StartGateway();
+  const auto reply =
+      Post("/v1/completions", R"({"prompt": ["one", "two"], "n": 2, "max_tokens": 3, "temperature": 0})");
+  ASSERT_TRUE(reply);
+  const Json json = Parsed(reply->body);
+  ASSERT_EQ(json["choices"].size(), 4u) << reply->body;
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(json["choices"][i]["index"], i);
+    EXPECT_EQ(json["choices"][i]["text"], json["choices"][0]["text"]);  // fake workers say the same of any prompt
+  }
+  EXPECT_EQ(json["usage"]["completion_tokens"], 12);
+}
+
+TEST_F(GatewayTest, WithoutMaxTokensAChatMayFillTheContext) {
+  StartGateway();
+  const auto reply = Post("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "hello"}]})");
+  ASSERT_TRUE(reply);
+  const Json usage = Parsed(reply->body)["usage"];
+  EXPECT_EQ(usage["total_tokens"], testing::kFixtureContext) << reply->body;
+}
+
+TEST_F(GatewayTest, RefusalsAreTheFieldsErrors) {
+  StartGateway();
+  struct Case {
+    std::string path, body;
+    int status;
+    std::string says;
+  };
+  for (const Case& refused : std::vector<Case>{
+           {"/v1/chat/completions", "{", 400, "invalid_request_error"},
+           {"/v1/chat/completions", R"({"messages": []})", 400, "messages"},
+           {"/v1/chat/completions", R"({"messages": [{"role": "user", "content": "hi"}], "top_p": 2})", 400,
+            R"("param":"top_p")"},
+           {"/v1/chat/completions", R"({"messages": [{"role": "user", "content": "hi"}], "model": "other"})", 404,
+            "model_not_found"},
+           {"/v1/completions", R"({"prompt": "hi", "max_tokens": 100000})", 400, "context_length_exceeded"},
+           {"/v1/chat/completion", "{}", 404, "no such path"}}) {
+    const auto reply = Post(refused.path, refused.body);
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->status, refused.status) << reply->body;
+    EXPECT_THAT(reply->body, HasSubstr(refused.says));
+    EXPECT_TRUE(Parsed(reply->body)["error"]["message"].is_string()) << reply->body;
+  }
+  const auto wrong_method = client_->Get("/v1/chat/completions");
+  ASSERT_TRUE(wrong_method);
+  EXPECT_EQ(wrong_method->status, 405);
+  EXPECT_EQ(wrong_method->get_header_value("Allow"), "POST, OPTIONS");
+}
+
+TEST_F(GatewayTest, OverloadSaysWhenToTryAgain) {
+  testing::RouterSetup setup;
+  setup.max_streams = 1;
+  setup.queue_size = 0;
+  StartGateway(setup);
+  decode_[0]->Change([](testing::FakeBehaviour& behaviour) { behaviour.decode_until = 1; });
+  RawHttp first(gateway_->address());
+  first.Send(
+      absl::StrCat("POST /v1/chat/completions HTTP/1.1\r\nContent-Length: ", sizeof kHello - 1, "\r\n\r\n", kHello));
+  decode_[0]->AwaitDecodes(1);
+  const auto reply = Post("/v1/chat/completions", kHello);
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->status, 429) << reply->body;
+  EXPECT_EQ(reply->get_header_value("Retry-After"), "1");
+  first.Close();
+  decode_[0]->AwaitLeases(0);
+}
+
+TEST_F(GatewayTest, AClientThatGoesAwayEndsItsCall) {
+  StartGateway();
+  decode_[0]->Change([](testing::FakeBehaviour& behaviour) { behaviour.decode_until = 1; });
+  for (const bool streams : {false, true}) {
+    std::string body = kHello;
+    if (streams) body.insert(1, R"("stream": true, )");
+    RawHttp client(gateway_->address());
+    client.Send(absl::StrCat("POST /v1/chat/completions HTTP/1.1\r\nContent-Length: ", body.size(), "\r\n\r\n", body));
+    if (streams) {
+      EXPECT_THAT(client.ReadUntil("\"content\":\"A"), HasSubstr("\"role\":\"assistant\""));
+    }
+    decode_[0]->AwaitDecodes(streams ? 2 : 1);
+    client.Close();
+    decode_[0]->AwaitLeases(0);
+  }
+  EXPECT_TRUE(testing::Await("both are counted", [&] {
+    return absl::StrContains(Metrics(), "\nrunahead_gateway_clients_gone_total 2\n");
+  })) << Metrics();
+}
+
+TEST_F(GatewayTest, AnErrorBehindTheFirstEventIsAnEvent) {
+  StartGateway();
+  decode_[0]->Change([](testing::FakeBehaviour& behaviour) {
+    behaviour.decode_until = 1;
+    behaviour.generate_end = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "the worker is wrong");
+  });
+  std::string body = kHello;
+  body.insert(1, R"("stream": true, )");
+  const auto reply = Post("/v1/chat/completions", body);
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->status, 200);
+  const std::vector<std::string> events = Events(reply->body);
+  ASSERT_GE(events.size(), 2u);
+  EXPECT_EQ(events.back(), "[DONE]");
+  EXPECT_TRUE(Parsed(events[events.size() - 2]).contains("error")) << reply->body;
+}
+
+TEST_F(GatewayTest, SaysWhichModelIsServedAndTurnsTextIntoIdsAndBack) {
+  GatewayOptions options;
+  options.model_aliases = {"gpt-4o"};
+  StartGateway({}, options);
+  const auto models = client_->Get("/v1/models");
+  ASSERT_TRUE(models);
+  const Json list = Parsed(models->body);
+  ASSERT_EQ(list["data"].size(), 2u) << models->body;
+  EXPECT_EQ(list["data"][0]["id"], model_.name);
+  EXPECT_EQ(list["data"][0]["max_model_len"], testing::kFixtureContext);
+  EXPECT_EQ(client_->Get("/v1/models/gpt-4o")->status, 200);
+  EXPECT_EQ(client_->Get("/v1/models/gpt-5")->status, 404);
+  const auto ids = Post("/tokenize", R"({"prompt": "hello", "model": "gpt-4o", "add_special_tokens": false})");
+  ASSERT_TRUE(ids);
+  const Json tokens = Parsed(ids->body);
+  EXPECT_EQ(tokens["count"], tokens["tokens"].size()) << ids->body;
+  EXPECT_EQ(tokens["max_model_len"], testing::kFixtureContext);
+  const auto text = Post("/detokenize", Json{{"tokens", tokens["tokens"]}}.dump());
+  ASSERT_TRUE(text);
+  EXPECT_EQ(Parsed(text->body)["prompt"], "hello") << text->body;
+}
+
+TEST_F(GatewayTest, HealthIsTheRouters) {
+  StartGateway();
+  EXPECT_EQ(client_->Get("/health")->status, 503);
+  server_->SetServing(true);
+  EXPECT_EQ(client_->Get("/health")->status, 200);
+  EXPECT_THAT(client_->Get("/metrics")->body, HasSubstr("runahead_gateway_requests_in_flight"));
+}
+
+TEST_F(GatewayTest, PagesOfOtherOriginsCallOnlyWhereTheyMay) {
+  GatewayOptions options;
+  options.cors_origins = {"https://chat.example.org"};
+  StartGateway({}, options);
+  EXPECT_EQ(Post("/v1/chat/completions", kHello, {{"Origin", "https://evil.example.org"}})->status, 403);
+  const auto own = Post("/v1/chat/completions", kHello,
+                        {{"Origin", "http://" + gateway_->address()}, {"Host", gateway_->address()}});
+  EXPECT_EQ(own->status, 200);
+  EXPECT_FALSE(own->has_header("Access-Control-Allow-Origin"));
+  const auto allowed = Post("/v1/chat/completions", kHello, {{"Origin", "https://chat.example.org"}});
+  EXPECT_EQ(allowed->status, 200);
+  EXPECT_EQ(allowed->get_header_value("Access-Control-Allow-Origin"), "https://chat.example.org");
+  const auto asked = client_->Options("/v1/chat/completions", {{"Origin", "https://chat.example.org"}});
+  EXPECT_EQ(asked->status, 204);
+  EXPECT_THAT(asked->get_header_value("Access-Control-Allow-Headers"), HasSubstr("Authorization"));
+}
+
+}  // namespace
+}  // namespace runahead
