@@ -195,6 +195,78 @@ TEST(ChatAnswer, AProbabilityOfNothingIsANumberToo) {
   EXPECT_EQ(events[0]["choices"][0]["logprobs"]["content"][0]["logprob"], -9999);
 }
 
+OpenAiCalls CallsWithTools(bool stream) {
+  OpenAiCalls calls = CallsOf(true, stream);
+  calls.tool_format = "hermes";
+  calls.reasoning_format = "think";
+  return calls;
+}
+
+// The ids of calls are drawn: they are checked, and taken away.
+void TakeCallId(Json& call) {
+  EXPECT_THAT(call["id"].get<std::string>(), ::testing::MatchesRegex("call_[0-9a-f]{16}"));
+  call.erase("id");
+}
+
+TEST(ChatAnswer, CallsOfToolsAndThoughtsStandApart) {
+  std::vector<Json> events = EventsOf(
+      CallsWithTools(false),
+      {StartedWith(7), TextOf("<think>\nHm.\n</think>\n\n<tool_call>\n{\"name\": \"f\", "),
+       TextOf("\"arguments\": {\"a\": 1}}\n</tool_call>\n<tool_call>{\"name\":\"g\",\"arguments\":{}}</tool_call>"),
+       FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2)});
+  Json& choice = events[0]["choices"][0];
+  ASSERT_EQ(choice["message"]["tool_calls"].size(), 2u);
+  for (Json& call : choice["message"]["tool_calls"]) TakeCallId(call);
+  EXPECT_EQ(choice, Json::parse(R"({"index":0,"logprobs":null,"finish_reason":"tool_calls","message":{
+      "role":"assistant","content":null,"refusal":null,"reasoning_content":"Hm.","tool_calls":[
+      {"type":"function","function":{"name":"f","arguments":"{\"a\": 1}"}},
+      {"type":"function","function":{"name":"g","arguments":"{}"}}]}})"));
+}
+
+TEST(ChatAnswer, CallsOfToolsAreStreamedWithTheirIndex) {
+  std::vector<Json> events =
+      EventsOf(CallsWithTools(true), {StartedWith(7), TextOf("<think>Hm.</think>Let me"), TextOf(" see. <tool_"),
+                                      TextOf("call>{\"name\":\"f\",\"arguments\":{}}</tool_call>"),
+                                      TextOf("<tool_call>{\"name\":\"g\",\"arguments\":{}}"),
+                                      FinishedWith("</tool_call>", v1::FINISH_REASON_STOP, 7, 3, 2)});
+  std::vector<Json> deltas;
+  for (Json& event : events) {
+    Json& delta = event["choices"][0]["delta"];
+    if (delta.contains("tool_calls")) TakeCallId(delta["tool_calls"][0]);
+    deltas.push_back(delta);
+  }
+  EXPECT_THAT(deltas, ElementsAre(Json::parse(R"({"role":"assistant","content":""})"),
+                                  Json::parse(R"({"reasoning_content":"Hm."})"), Json::parse(R"({"content":"Let me"})"),
+                                  Json::parse(R"({"content":" see. "})"),
+                                  Json::parse(R"({"tool_calls":[{"index":0,"type":"function",
+                              "function":{"name":"f","arguments":"{}"}}]})"),
+                                  Json::parse(R"({"tool_calls":[{"index":1,"type":"function",
+                              "function":{"name":"g","arguments":"{}"}}]})"),
+                                  Json::object()));
+  EXPECT_EQ(events.back()["choices"][0]["finish_reason"], "tool_calls");
+}
+
+TEST(ChatAnswer, ACallThatWasCutOffIsContent) {
+  const std::vector<Json> events =
+      EventsOf(CallsWithTools(false),
+               {StartedWith(7), TextOf("<tool_call>{\"name\":"), FinishedWith("", v1::FINISH_REASON_LENGTH, 7, 3, 2)});
+  EXPECT_EQ(events[0]["choices"][0]["message"]["content"], "<tool_call>{\"name\":");
+  EXPECT_EQ(events[0]["choices"][0]["finish_reason"], "length");
+}
+
+TEST(ChatAnswer, LogprobsGoOnWhileACallIsRead) {
+  OpenAiCalls calls = CallsWithTools(true);
+  calls.logprobs = true;
+  v1::GenerateResponse tokens = TextOf("<tool_call>{\"name\":\"f\"");
+  AddLogprobs(tokens, {{"<tool_call>", -0.5f}});
+  const std::vector<Json> events =
+      EventsOf(calls, {StartedWith(7), tokens, FinishedWith("}", v1::FINISH_REASON_STOP, 7, 3, 2)});
+  ASSERT_THAT(events, SizeIs(4));
+  EXPECT_EQ(events[1]["choices"][0]["delta"], Json::parse(R"({"content":""})"));
+  EXPECT_EQ(events[1]["choices"][0]["logprobs"]["content"].size(), 1u);
+  EXPECT_TRUE(events[2]["choices"][0]["delta"].contains("tool_calls"));
+}
+
 TEST(Answer, ChoicesAreToldApartAndTheirPromptCountsOnce) {
   const std::unique_ptr<OpenAiAnswer> answer = MakeAnswer(CallsOf(true, false, 2), "id-1", 1);
   for (const int choice : {1, 0}) {

@@ -162,6 +162,27 @@ TEST(ChatRequest, ToolsThatMayNotBeCalledAreNotGiven) {
   EXPECT_EQ(ReadChat(ChatWith(R"("tools":[],"tool_choice":"auto")")).calls[0].chat().tools(), "");
 }
 
+TEST(ChatRequest, ToolsGoToTheTemplateWhereTheModelsCallsAreRead) {
+  const std::string body = ChatWith(R"("tools":[{"z": 1, "a": 2}])");
+  const absl::StatusOr<OpenAiCalls> calls = ReadChatRequest(body, {"tiny", {}, "hermes", ""});
+  ASSERT_TRUE(calls.ok()) << calls.status();
+  EXPECT_EQ(calls->tool_format, "hermes");
+  EXPECT_EQ(calls->calls[0].chat().tools(), R"([{"z": 1, "a": 2}])");
+  EXPECT_EQ(ReadChatRequest(ChatWith(""), {"tiny", {}, "hermes", ""})->tool_format, "");
+  const absl::Status unknown = ReadChatRequest(body, kFacts).status();
+  EXPECT_EQ(unknown.message(), "tools: how this model writes calls is not known here; leave it out");
+}
+
+TEST(ChatRequest, AnAnswerThatGoesOnDoesNotBeginWithThoughts) {
+  const auto format = [](const std::string& members) {
+    return ReadChatRequest(ChatWith(members), {"tiny", {}, "", "think_open"})->reasoning_format;
+  };
+  EXPECT_EQ(format(""), "think_open");
+  EXPECT_EQ(format("\"add_generation_prompt\":true"), "think_open");
+  EXPECT_EQ(format("\"continue_final_message\":true"), "");
+  EXPECT_EQ(format("\"add_generation_prompt\":false"), "");
+}
+
 struct BadChat {
   const char* message;  // begins so
   const char* body;
@@ -177,67 +198,73 @@ TEST_P(ChatRequestRefuses, NamingTheMember) {
   EXPECT_EQ(BlamedField(status), message.substr(0, message.find(": ")));
 }
 
-#define M(content) "{\"messages\":[" content "]}"
-#define WITH(members) "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]," members "}"
+#define MESSAGES(content) "{\"messages\":[" content "]}"
+#define MEMBERS(members) "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]," members "}"
 
 INSTANTIATE_TEST_SUITE_P(
     Messages, ChatRequestRefuses,
     ::testing::Values(
         BadChat{"body: it is no JSON, at byte 1", ""}, BadChat{"body: it is a string; an object is allowed", "\"x\""},
         BadChat{"messages: it is missing", "{}"}, BadChat{"messages: it is missing", "{\"messages\":null}"},
-        BadChat{"messages: at least one is needed", M("")},
+        BadChat{"messages: at least one is needed", MESSAGES("")},
         BadChat{"messages: it is a string; an array of messages is allowed", "{\"messages\":\"Hi\"}"},
-        BadChat{"messages[0]: it is a string; an object is allowed", M("\"Hi\"")},
-        BadChat{"messages[0].role: it is missing", M("{\"content\":\"Hi\"}")},
-        BadChat{"messages[0].role: it is 1; a string is allowed", M("{\"role\":1,\"content\":\"Hi\"}")},
+        BadChat{"messages[0]: it is a string; an object is allowed", MESSAGES("\"Hi\"")},
+        BadChat{"messages[0].role: it is missing", MESSAGES("{\"content\":\"Hi\"}")},
+        BadChat{"messages[0].role: it is 1; a string is allowed", MESSAGES("{\"role\":1,\"content\":\"Hi\"}")},
         BadChat{"messages[1].role: \"function\" is not supported here; \"tool\" is allowed",
-                M("{\"role\":\"user\",\"content\":\"\"},{\"role\":\"function\",\"content\":\"Hi\"}")},
+                MESSAGES("{\"role\":\"user\",\"content\":\"\"},{\"role\":\"function\",\"content\":\"Hi\"}")},
         BadChat{"messages[0].content: it is missing; a string or an array of parts of text is allowed",
-                M("{\"role\":\"user\"}")},
+                MESSAGES("{\"role\":\"user\"}")},
         BadChat{"messages[0].content: it is an object; a string or an array of parts of text is allowed",
-                M("{\"role\":\"user\",\"content\":{}}")},
+                MESSAGES("{\"role\":\"user\",\"content\":{}}")},
         BadChat{"messages[0].content[0]: it is a string; an object is allowed",
-                M("{\"role\":\"user\",\"content\":[\"Hi\"]}")},
+                MESSAGES("{\"role\":\"user\",\"content\":[\"Hi\"]}")},
         BadChat{"messages[0].content[0].type: it is missing; \"text\" is allowed",
-                M("{\"role\":\"user\",\"content\":[{\"text\":\"Hi\"}]}")},
-        BadChat{"messages[0].content[1].type: \"image_url\" is not supported here; \"text\" is allowed",
-                M("{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"\"},{\"type\":\"image_url\"}]}")},
+                MESSAGES("{\"role\":\"user\",\"content\":[{\"text\":\"Hi\"}]}")},
+        BadChat{
+            "messages[0].content[1].type: \"image_url\" is not supported here; \"text\" is allowed",
+            MESSAGES("{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"\"},{\"type\":\"image_url\"}]}")},
         BadChat{"messages[0].content[0].text: it is missing",
-                M("{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}")},
-        BadChat{"messages[0].name: it is 5; a string is allowed", M("{\"role\":\"user\",\"content\":\"\",\"name\":5}")},
+                MESSAGES("{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}")},
+        BadChat{"messages[0].name: it is 5; a string is allowed",
+                MESSAGES("{\"role\":\"user\",\"content\":\"\",\"name\":5}")},
         BadChat{"messages[0].tool_calls: it is an object; an array of calls is allowed",
-                M("{\"role\":\"assistant\",\"tool_calls\":{}}")},
+                MESSAGES("{\"role\":\"assistant\",\"tool_calls\":{}}")},
         BadChat{"messages[0].function_call: it is not supported here; leave it out",
-                M("{\"role\":\"assistant\",\"function_call\":{\"name\":\"f\"}}")}));
+                MESSAGES("{\"role\":\"assistant\",\"function_call\":{\"name\":\"f\"}}")}));
 
 INSTANTIATE_TEST_SUITE_P(
     Members, ChatRequestRefuses,
     ::testing::Values(
-        BadChat{"model: it is 5; a string is allowed", WITH("\"model\":5")},
-        BadChat{"stream: it is a string; true or false is allowed", WITH("\"stream\":\"true\"")},
-        BadChat{"stream_options: it goes with \"stream\": true", WITH("\"stream_options\":{\"include_usage\":true}")},
-        BadChat{"stream_options: it is true; an object is allowed", WITH("\"stream\":true,\"stream_options\":true")},
+        BadChat{"model: it is 5; a string is allowed", MEMBERS("\"model\":5")},
+        BadChat{"stream: it is a string; true or false is allowed", MEMBERS("\"stream\":\"true\"")},
+        BadChat{"stream_options: it goes with \"stream\": true",
+                MEMBERS("\"stream_options\":{\"include_usage\":true}")},
+        BadChat{"stream_options: it is true; an object is allowed", MEMBERS("\"stream\":true,\"stream_options\":true")},
         BadChat{"stream_options.continuous_usage_stats: it is not supported here; leave it out",
-                WITH("\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":true}")},
-        BadChat{"max_tokens: it is 0; an integer of at least 1 is allowed", WITH("\"max_tokens\":0")},
+                MEMBERS("\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":true}")},
+        BadChat{"max_tokens: it is 0; an integer of at least 1 is allowed", MEMBERS("\"max_tokens\":0")},
         BadChat{"max_completion_tokens: it is 3000000000; an integer of at least 1 is allowed",
-                WITH("\"max_completion_tokens\":3000000000")},
-        BadChat{"n: it is 0; an integer from 1 to 64 is allowed", WITH("\"n\":0")},
-        BadChat{"n: it is 65; an integer from 1 to 64 is allowed", WITH("\"n\":65")},
-        BadChat{"logprobs: it is 5; true or false is allowed", WITH("\"logprobs\":5")},
+                MEMBERS("\"max_completion_tokens\":3000000000")},
+        BadChat{"n: it is 0; an integer from 1 to 64 is allowed", MEMBERS("\"n\":0")},
+        BadChat{"n: it is 65; an integer from 1 to 64 is allowed", MEMBERS("\"n\":65")},
+        BadChat{"logprobs: it is 5; true or false is allowed", MEMBERS("\"logprobs\":5")},
         BadChat{"top_logprobs: it is 21; an integer from 0 to 20 is allowed",
-                WITH("\"logprobs\":true,\"top_logprobs\":21")},
-        BadChat{"top_logprobs: it goes with \"logprobs\": true", WITH("\"top_logprobs\":2")},
-        BadChat{"chat_template_kwargs: it is an array; an object is allowed", WITH("\"chat_template_kwargs\":[]")},
-        BadChat{"add_generation_prompt: it is 1; true or false is allowed", WITH("\"add_generation_prompt\":1")},
-        BadChat{"tools: it is an object; an array of tools is allowed", WITH("\"tools\":{}")},
+                MEMBERS("\"logprobs\":true,\"top_logprobs\":21")},
+        BadChat{"top_logprobs: it goes with \"logprobs\": true", MEMBERS("\"top_logprobs\":2")},
+        BadChat{"chat_template_kwargs: it is an array; an object is allowed", MEMBERS("\"chat_template_kwargs\":[]")},
+        BadChat{"add_generation_prompt: it is 1; true or false is allowed", MEMBERS("\"add_generation_prompt\":1")},
+        BadChat{"tools: it is an object; an array of tools is allowed", MEMBERS("\"tools\":{}")},
         BadChat{"tool_choice: \"required\" is not supported here; \"auto\" or \"none\" is allowed",
-                WITH("\"tool_choice\":\"required\"")},
+                MEMBERS("\"tool_choice\":\"required\"")},
         BadChat{"tool_choice: to name a tool is not supported here; \"auto\" or \"none\" is allowed",
-                WITH("\"tool_choice\":{\"type\":\"function\"}")},
-        BadChat{"tool_choice: it is true; \"auto\" or \"none\" is allowed", WITH("\"tool_choice\":true")},
-        BadChat{"echo: it is not supported here; leave it out", WITH("\"echo\":true")},
-        BadChat{"add_special_tokens: it is not supported here; leave it out", WITH("\"add_special_tokens\":true")}));
+                MEMBERS("\"tool_choice\":{\"type\":\"function\"}")},
+        BadChat{"tool_choice: it is true; \"auto\" or \"none\" is allowed", MEMBERS("\"tool_choice\":true")},
+        BadChat{"echo: it is not supported here; leave it out", MEMBERS("\"echo\":true")},
+        BadChat{"add_special_tokens: it is not supported here; leave it out", MEMBERS("\"add_special_tokens\":true")}));
+
+#undef MESSAGES
+#undef MEMBERS
 
 TEST(ChatRequest, CopiesOfALongPromptAreBounded) {
   const std::string body =
