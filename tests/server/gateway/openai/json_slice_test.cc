@@ -64,7 +64,7 @@ TEST(JsonSlice, NothingIsInWhatIsEmpty) {
 TEST(JsonSlice, StringsAreDecoded) {
   EXPECT_EQ(Slice("\"plain \xc3\xa4\"").String(), "plain \xc3\xa4");
   EXPECT_EQ(Slice(R"("a\"\\\/\n\u00e4\ud83d\ude00\u0000b")").String(),
-            std::string("a\"\\/\n\xc3\xa4\xf0\x9f\x98\x80\0b", 14));
+            std::string("a\"\\/\n\xc3\xa4\xf0\x9f\x98\x80\0b", 13));
 }
 
 TEST(JsonSlice, WholeNumbersHoweverTheyAreWritten) {

@@ -13,7 +13,8 @@ namespace runahead {
 namespace {
 
 absl::StatusOr<v1::GenerateRequest> ReadMembers(const std::string& members) {
-  absl::StatusOr<JsonObject> body = JsonObject::ReadBody(absl::StrCat("{", members, "}"));
+  const std::string text = absl::StrCat("{", members, "}");
+  absl::StatusOr<JsonObject> body = JsonObject::ReadBody(text);
   if (!body.ok()) return body.status();
   v1::GenerateRequest request;
   const absl::Status status = ReadSamplingMembers(*body, request);
@@ -100,7 +101,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadMember{"priority: it is a string; an integer is allowed", "\"priority\":\"low\""}));
 
 absl::Status Supported(const std::string& members, bool chat) {
-  absl::StatusOr<JsonObject> body = JsonObject::ReadBody(absl::StrCat("{", members, "}"));
+  const std::string text = absl::StrCat("{", members, "}");
+  absl::StatusOr<JsonObject> body = JsonObject::ReadBody(text);
   if (!body.ok()) return body.status();
   const absl::Status status = RefuseUnsupported(*body, chat);
   EXPECT_TRUE(!status.ok() || body->Unread().empty()) << members;
