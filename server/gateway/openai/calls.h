@@ -14,6 +14,11 @@ namespace runahead {
 struct DoorFacts {
   std::string model;                 // the served model's name; empty while the router has not said it
   std::vector<std::string> aliases;  // other names of it, in any case
+  // How the model writes calls of tools (ToolFormatOf): "hermes" or "llama3". Empty: not known, so tools are refused.
+  std::string tool_format = {};
+  // "think": an answer may begin with <think>..</think>. "think_open": it always does, and the tag is part of the
+  // prompt. Empty: it does not.
+  std::string reasoning_format = {};
 };
 
 // The calls that one request makes, and how their answers are to be written.
@@ -28,6 +33,8 @@ struct OpenAiCalls {
   int top_logprobs = 0;              // alternatives a token
   std::string model;                 // as the answer names it
   std::vector<std::string> echo;     // by choice: text that stands before the answer; empty: none anywhere
+  std::string tool_format;           // of calls in the answer; empty: none are looked for
+  std::string reasoning_format;      // of what was thought; empty: it is not told apart
   std::vector<std::string> ignored;  // members of the request that nobody knows, in order; to be counted
 };
 

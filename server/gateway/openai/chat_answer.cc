@@ -1,59 +1,138 @@
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/random.h"
 #include "server/gateway/openai/choice_writer.h"
 #include "server/gateway/openai/json_text.h"
 #include "server/gateway/openai/logprobs_json.h"
+#include "server/gateway/openai/reasoning.h"
+#include "server/gateway/openai/tool_calls.h"
 
 namespace runahead {
 namespace {
+
+// A chat's text, told apart.
+class ChatText {
+ public:
+  explicit ChatText(const OpenAiCalls& calls) {
+    if (calls.reasoning_format == "think") thinking_.emplace(/*inside=*/false);
+    if (calls.reasoning_format == "think_open") thinking_.emplace(/*inside=*/true);
+    if (const std::optional<ToolFormat> format = ToolFormatOf(calls.tool_format)) calling_.emplace(*format);
+  }
+
+  void Add(absl::string_view text) {
+    if (!thinking_.has_value()) return AddSaid(text);
+    std::string said;
+    thinking_->Feed(text, reasoning, said);
+    AddSaid(said);
+  }
+
+  void Finish() {
+    std::string said;
+    if (thinking_.has_value()) thinking_->Finish(reasoning, said);
+    AddSaid(said);
+    if (calling_.has_value()) calling_->Finish(content);
+  }
+
+  // That was not taken yet.
+  std::string reasoning;
+  std::string content;
+  std::vector<ToolCall> calls;
+
+ private:
+  void AddSaid(absl::string_view text) {
+    if (calling_.has_value()) return calling_->Feed(text, content, calls);
+    content.append(text.data(), text.size());
+  }
+
+  std::optional<ReasoningParser> thinking_;
+  std::optional<ToolCallParser> calling_;
+};
 
 // Streamed {"index","delta","logprobs","finish_reason"}, else "message" in place of "delta".
 class ChatChoice : public ChoiceWriter {
  public:
   ChatChoice(const OpenAiCalls& calls, int choice)
-      : stream_(calls.stream), with_logprobs_(calls.logprobs), choice_(choice), logprobs_(calls.top_logprobs) {}
+      : stream_(calls.stream),
+        with_logprobs_(calls.logprobs),
+        choice_(choice),
+        text_(calls),
+        logprobs_(calls.top_logprobs) {}
 
   std::vector<std::string> Begin() override {
     if (!stream_) return {};
-    return {Delta("\"role\":\"assistant\",\"content\":\"\"", "null")};
+    return {Delta("\"role\":\"assistant\",\"content\":\"\"")};
   }
 
   std::vector<std::string> Add(const v1::Tokens& tokens) override {
-    text_ += tokens.text();
+    text_.Add(tokens.text());
     if (with_logprobs_) logprobs_.Add(tokens);
     return Pending();
   }
 
   std::vector<std::string> End(const v1::Finished& finished) override {
-    text_ += finished.text();
-    reason_ = FinishReasonJson(finished.reason());
+    text_.Add(finished.text());
+    text_.Finish();
     std::vector<std::string> events = Pending();
-    if (stream_) events.push_back(Delta("", reason_));
+    const bool called = called_ > 0 || !text_.calls.empty();
+    const bool stopped = finished.reason() != v1::FINISH_REASON_LENGTH;
+    reason_ = called && stopped ? "\"tool_calls\"" : FinishReasonJson(finished.reason());
+    if (stream_) events.push_back(Delta(""));
     return events;
   }
 
   std::string Whole() override {
-    return absl::StrCat("{\"index\":", choice_, ",\"message\":{\"role\":\"assistant\",\"content\":", JsonString(text_),
-                        ",\"refusal\":null},\"logprobs\":", logprobs_.Take(), ",\"finish_reason\":", reason_, "}");
+    const std::string calls = TakeCalls();
+    const bool only_calls = text_.content.empty() && !calls.empty();
+    std::string message = absl::StrCat(
+        "\"role\":\"assistant\",\"content\":", only_calls ? "null" : JsonString(text_.content), ",\"refusal\":null");
+    if (!text_.reasoning.empty()) absl::StrAppend(&message, ",\"reasoning_content\":", JsonString(text_.reasoning));
+    if (!calls.empty()) absl::StrAppend(&message, ",\"tool_calls\":[", calls, "]");
+    return Object("message", message);
   }
 
  private:
   std::vector<std::string> Pending() {
-    if (!stream_ || (text_.empty() && logprobs_.empty())) return {};
-    return {Delta(absl::StrCat("\"content\":", JsonString(std::exchange(text_, ""))), "null")};
+    std::vector<std::string> deltas;
+    if (!stream_) return deltas;
+    if (!text_.reasoning.empty()) {
+      deltas.push_back(Delta(absl::StrCat("\"reasoning_content\":", JsonString(std::exchange(text_.reasoning, "")))));
+    }
+    if (!text_.content.empty()) {
+      deltas.push_back(Delta(absl::StrCat("\"content\":", JsonString(std::exchange(text_.content, "")))));
+    }
+    if (!text_.calls.empty()) deltas.push_back(Delta(absl::StrCat("\"tool_calls\":[", TakeCalls(), "]")));
+    // Probabilities of tokens whose text is not certain yet.
+    if (!logprobs_.empty()) deltas.push_back(Delta("\"content\":\"\""));
+    return deltas;
   }
 
-  std::string Delta(absl::string_view members, absl::string_view reason) {
-    return absl::StrCat("{\"index\":", choice_, ",\"delta\":{", members, "},\"logprobs\":", logprobs_.Take(),
-                        ",\"finish_reason\":", reason, "}");
+  std::string TakeCalls() {
+    std::string calls;
+    for (const ToolCall& call : std::exchange(text_.calls, {})) {
+      const std::string index = stream_ ? absl::StrCat("\"index\":", called_, ",") : "";
+      const std::string id = absl::StrCat("call_", absl::Hex(RandomBits64(), absl::kZeroPad16));
+      AddToJson(calls, absl::StrCat("{", index, "\"id\":\"", id, "\",\"type\":\"function\",\"function\":{\"name\":",
+                                    JsonString(call.name), ",\"arguments\":", JsonString(call.arguments), "}}"));
+      ++called_;
+    }
+    return calls;
+  }
+
+  std::string Delta(absl::string_view members) { return Object("delta", members); }
+
+  std::string Object(absl::string_view key, absl::string_view members) {
+    return absl::StrCat("{\"index\":", choice_, ",\"", key, "\":{", members, "},\"logprobs\":", logprobs_.Take(),
+                        ",\"finish_reason\":", reason_, "}");
   }
 
   const bool stream_;
   const bool with_logprobs_;
   const int choice_;
-  std::string text_;  // that was not returned yet
+  ChatText text_;
   ChatLogprobs logprobs_;
+  int called_ = 0;  // calls of tools that were written
   absl::string_view reason_ = "null";
 };
 

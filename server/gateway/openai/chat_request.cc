@@ -9,6 +9,7 @@
 #include "server/gateway/openai/json_object.h"
 #include "server/gateway/openai/request_members.h"
 #include "server/gateway/openai/sampling_members.h"
+#include "server/gateway/openai/tool_calls.h"
 #include "server/gateway/openai/unsupported_members.h"
 #include "server/rpc/status.h"
 
@@ -32,6 +33,20 @@ absl::Status ReadChatLogprobs(JsonObject& body, OpenAiCalls& calls, v1::Sampling
   return absl::OkStatus();
 }
 
+absl::Status ReadCallsAs(const std::string& format, OpenAiCalls& calls) {
+  if (!ToolFormatOf(format).has_value()) {
+    return InvalidField("tools", "how this model writes calls is not known here; leave it out");
+  }
+  calls.tool_format = format;
+  return absl::OkStatus();
+}
+
+// Where the answer goes on with a message, it begins with nothing that the template opens.
+std::string ReasoningFormat(const v1::ChatMessages& chat, const DoorFacts& facts) {
+  const bool begins = chat.has_add_generation_prompt() ? chat.add_generation_prompt() : !chat.continue_final_message();
+  return begins ? facts.reasoning_format : "";
+}
+
 }  // namespace
 
 absl::StatusOr<OpenAiCalls> ReadChatRequest(absl::string_view body, const DoorFacts& facts) {
@@ -45,7 +60,8 @@ absl::StatusOr<OpenAiCalls> ReadChatRequest(absl::string_view body, const DoorFa
   RUNAHEAD_RETURN_IF_ERROR(RefuseUnsupported(members, /*chat=*/true));
   RUNAHEAD_RETURN_IF_ERROR(ReadChatMembers(members, *request.mutable_chat(), calls.ignored));
   RUNAHEAD_ASSIGN_OR_RETURN(const bool tools, ReadTools(members, *request.mutable_chat()));
-  if (tools) return InvalidField("tools", "calls of tools are not supported here; leave it out");
+  if (tools) RUNAHEAD_RETURN_IF_ERROR(ReadCallsAs(facts.tool_format, calls));
+  calls.reasoning_format = ReasoningFormat(request.chat(), facts);
   RUNAHEAD_RETURN_IF_ERROR(ReadSamplingMembers(members, request));
   RUNAHEAD_RETURN_IF_ERROR(ReadMaxTokens(members, /*otherwise=*/0, *request.mutable_stop()));
   RUNAHEAD_RETURN_IF_ERROR(ReadChatLogprobs(members, calls, *request.mutable_sampling()));

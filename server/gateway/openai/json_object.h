@@ -15,7 +15,7 @@
 
 namespace runahead {
 
-// Of members that are given twice the last one counts, as in the field. Not for several threads.
+// Of members that are given twice the last one counts, as in the field. The text outlives it. Not for several threads.
 class JsonObject {
  public:
   // `place` is how refusals name it: empty for the whole body, whose members are named by themselves. INVALID_ARGUMENT

@@ -1,0 +1,170 @@
+#include "server/gateway/openai/tool_calls.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "server/gateway/openai/json_slice.h"
+
+namespace runahead {
+namespace {
+
+// The arguments may be an object, or a text that holds one.
+std::optional<std::string> ArgumentsOf(JsonSlice value) {
+  if (value.kind() == JsonSlice::Kind::kObject) return std::string(value.text());
+  if (value.kind() != JsonSlice::Kind::kString) return std::nullopt;
+  std::string text = value.String();
+  const absl::StatusOr<JsonSlice> inside = JsonSlice::Check(text);
+  if (!inside.ok() || inside->kind() != JsonSlice::Kind::kObject) return std::nullopt;
+  return text;
+}
+
+// Nothing where the object is no call.
+std::optional<ToolCall> CallOf(absl::string_view object) {
+  const absl::StatusOr<JsonSlice> json = JsonSlice::Check(object);
+  if (!json.ok()) return std::nullopt;
+  ToolCall call;
+  call.arguments = "{}";
+  const absl::Status status = json->ForMembers([&call](const std::string& key, JsonSlice value) {
+    if (key == "name" && value.kind() == JsonSlice::Kind::kString) call.name = value.String();
+    if (key != "arguments" && key != "parameters") return absl::OkStatus();
+    std::optional<std::string> arguments = ArgumentsOf(value);
+    if (!arguments.has_value()) return absl::InvalidArgumentError("they are no object");
+    call.arguments = *std::move(arguments);
+    return absl::OkStatus();
+  });
+  if (!status.ok() || call.name.empty()) return std::nullopt;
+  return call;
+}
+
+}  // namespace
+
+std::optional<ToolFormat> ToolFormatOf(absl::string_view name) {
+  if (name == "hermes") return ToolFormat{"<tool_call>", "</tool_call>", "", false, true};
+  if (name == "llama3") return ToolFormat{"<|python_tag|>", "", ";", true, false};
+  return std::nullopt;
+}
+
+bool ToolCallParser::IsBlank(char c) const {
+  return c == ' ' || c == '\n' || c == '\t' || c == '\r' || (called_ && absl::StrContains(format_.separator, c));
+}
+
+void ToolCallParser::Release(std::string& content) {
+  content += std::exchange(held_, "");
+  matched_ = 0;
+}
+
+void ToolCallParser::Feed(absl::string_view text, std::string& content, std::vector<ToolCall>& calls) {
+  for (const char c : text) Take(c, content, calls);
+}
+
+void ToolCallParser::Take(char c, std::string& content, std::vector<ToolCall>& calls) {
+  switch (state_) {
+    case State::kBetween:
+    case State::kContent:
+      return TakeOutside(c, content);
+    case State::kOpened:
+      return TakeOpened(c, content);
+    case State::kObject:
+      return TakeInObject(c, content, calls);
+    case State::kClosing:
+      return TakeClosing(c, content, calls);
+  }
+}
+
+void ToolCallParser::TakeOutside(char c, std::string& content) {
+  if (state_ == State::kContent && !format_.anywhere) {
+    content += c;
+    return;
+  }
+  if (matched_ == 0 && state_ == State::kBetween && IsBlank(c)) {
+    held_ += c;
+  } else if (matched_ == 0 && state_ == State::kBetween && format_.bare && c == '{') {
+    BeginObject();
+  } else if (c == format_.open[matched_]) {
+    held_ += c;
+    if (++matched_ == format_.open.size()) state_ = State::kOpened;
+  } else {
+    Release(content);
+    state_ = State::kContent;
+    // The first character of `open` does not come in it again: only this one may begin it anew.
+    if (format_.anywhere && c == format_.open[0]) {
+      held_ += c;
+      matched_ = 1;
+    } else {
+      content += c;
+    }
+  }
+}
+
+void ToolCallParser::BeginObject() {
+  object_begin_ = held_.size();
+  held_ += '{';
+  depth_ = 1;
+  in_string_ = false;
+  escaped_ = false;
+  state_ = State::kObject;
+}
+
+void ToolCallParser::TakeOpened(char c, std::string& content) {
+  if (c == '{') return BeginObject();
+  if (IsBlank(c)) {
+    held_ += c;
+    return;
+  }
+  Release(content);
+  state_ = State::kContent;
+  TakeOutside(c, content);
+}
+
+bool ToolCallParser::ClosesObject(char c) {
+  if (in_string_) {
+    in_string_ = escaped_ || c != '"';
+    escaped_ = !escaped_ && c == '\\';
+    return false;
+  }
+  if (c == '"') in_string_ = true;
+  if (c == '{' || c == '[') ++depth_;
+  return (c == '}' || c == ']') && --depth_ == 0;
+}
+
+void ToolCallParser::TakeInObject(char c, std::string& content, std::vector<ToolCall>& calls) {
+  held_ += c;
+  if (!ClosesObject(c)) return;
+  std::optional<ToolCall> call = CallOf(absl::string_view(held_).substr(object_begin_));
+  if (!call.has_value()) {
+    Release(content);
+    state_ = State::kContent;
+    return;
+  }
+  calls.push_back(*std::move(call));
+  called_ = true;
+  held_.clear();
+  matched_ = 0;
+  state_ = format_.close.empty() ? State::kBetween : State::kClosing;
+}
+
+void ToolCallParser::TakeClosing(char c, std::string& content, std::vector<ToolCall>& calls) {
+  held_ += c;
+  if (matched_ == 0 && IsBlank(c)) return;
+  if (c == format_.close[matched_]) {
+    if (++matched_ < format_.close.size()) return;
+    held_.clear();
+    matched_ = 0;
+    state_ = State::kBetween;
+    return;
+  }
+  // It was left out: what is held is what comes behind.
+  const std::string behind = std::exchange(held_, "");
+  matched_ = 0;
+  state_ = State::kBetween;
+  Feed(behind, content, calls);
+}
+
+void ToolCallParser::Finish(std::string& content) {
+  const bool blanks = std::all_of(held_.begin(), held_.end(), [this](char held) { return IsBlank(held); });
+  if (state_ == State::kClosing || (called_ && blanks)) held_.clear();
+  Release(content);
+}
+
+}  // namespace runahead

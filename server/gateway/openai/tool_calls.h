@@ -1,0 +1,75 @@
+// Calls of tools in the text of an answer, as models write them.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace runahead {
+
+struct ToolCall {
+  std::string name;
+  std::string arguments;  // JSON, as the model wrote it
+};
+
+// How a model writes calls: what its chat template teaches it.
+struct ToolFormat {
+  absl::string_view open;       // stands before a call
+  absl::string_view close;      // stands behind it; may be left out
+  absl::string_view separator;  // of calls, beside blanks
+  bool bare = false;            // a call may come without `open`
+  bool anywhere = false;        // a call may come behind other text; else only where the answer begins with one
+};
+
+// "hermes" (Qwen's too): <tool_call>{"name":..,"arguments":{..}}</tool_call>.
+// "llama3": {"name":..,"parameters":{..}}, several with ';' between them, perhaps behind <|python_tag|>.
+// Nothing for another name.
+std::optional<ToolFormat> ToolFormatOf(absl::string_view name);
+
+// Takes the text of one answer in pieces, cut anywhere, and tells calls from content. A call is told when it is whole:
+// only then is known that it is one. What turns out to be none is content, as it was written. Blanks beside calls are
+// left out, but for those at the end of content.
+class ToolCallParser {
+ public:
+  explicit ToolCallParser(const ToolFormat& format) : format_(format) {}
+
+  // Adds what is certain now to `content` and `calls`.
+  void Feed(absl::string_view text, std::string& content, std::vector<ToolCall>& calls);
+  // The answer has ended.
+  void Finish(std::string& content);
+
+ private:
+  enum class State {
+    kBetween,  // at the begin, or behind a call, with nothing but blanks since
+    kContent,
+    kOpened,  // behind `open`
+    kObject,  // in the object of a call
+    kClosing  // behind that object
+  };
+
+  void Take(char c, std::string& content, std::vector<ToolCall>& calls);
+  void TakeOutside(char c, std::string& content);
+  void TakeOpened(char c, std::string& content);
+  void TakeInObject(char c, std::string& content, std::vector<ToolCall>& calls);
+  void TakeClosing(char c, std::string& content, std::vector<ToolCall>& calls);
+  bool ClosesObject(char c);
+  void BeginObject();
+  void Release(std::string& content);
+  bool IsBlank(char c) const;
+
+  ToolFormat format_;
+  State state_ = State::kBetween;
+  bool called_ = false;  // there was a call
+  std::string held_;     // text that may be, or is, a call or what stands beside it
+  size_t matched_ = 0;   // at its end, of `open` or `close`
+  // Of the object that is being read.
+  size_t object_begin_ = 0;  // in held_
+  int depth_ = 0;
+  bool in_string_ = false;
+  bool escaped_ = false;
+};
+
+}  // namespace runahead

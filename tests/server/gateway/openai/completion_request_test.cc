@@ -1,0 +1,144 @@
+// Completions as calls.
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/gateway/openai/calls.h"
+#include "server/rpc/status.h"
+
+namespace runahead {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+const DoorFacts kServed{"tiny", {}};
+
+OpenAiCalls ReadCompletion(const std::string& members) {
+  const absl::StatusOr<OpenAiCalls> calls = ReadCompletionRequest(absl::StrCat("{", members, "}"), kServed);
+  EXPECT_TRUE(calls.ok()) << calls.status() << " of " << members;
+  return calls.value_or(OpenAiCalls());
+}
+
+TEST(CompletionRequest, TheLeastTakesTheDefaultsOfTheField) {
+  const OpenAiCalls calls = ReadCompletion(R"("prompt":"Once")");
+  ASSERT_THAT(calls.calls, SizeIs(1));
+  EXPECT_EQ(calls.calls[0].ShortDebugString(), "prompt: \"Once\" sampling { temperature: 1 } stop { max_tokens: 16 }");
+  EXPECT_FALSE(calls.chat || calls.stream || calls.logprobs);
+  EXPECT_EQ(calls.choices_per_prompt, 1);
+  EXPECT_EQ(calls.model, "tiny");
+  EXPECT_THAT(calls.ignored, IsEmpty());
+}
+
+TEST(CompletionRequest, PromptsOfEachForm) {
+  const auto inputs = [](const std::string& prompt) {
+    std::vector<std::string> inputs;
+    for (v1::GenerateRequest call : ReadCompletion(absl::StrCat("\"prompt\":", prompt)).calls) {
+      call.clear_sampling();
+      call.clear_stop();
+      inputs.push_back(call.ShortDebugString());
+    }
+    return inputs;
+  };
+  EXPECT_THAT(inputs("\"a\""), ElementsAre("prompt: \"a\""));
+  EXPECT_THAT(inputs("\"\""), ElementsAre("prompt: \"\""));  // the router says that it is empty
+  EXPECT_THAT(inputs("[\"a\",\"b\"]"), ElementsAre("prompt: \"a\"", "prompt: \"b\""));
+  EXPECT_THAT(inputs("[1,2,3]"), ElementsAre("token_ids { ids: 1 ids: 2 ids: 3 }"));
+  EXPECT_THAT(inputs("[[1],[2,3]]"), ElementsAre("token_ids { ids: 1 }", "token_ids { ids: 2 ids: 3 }"));
+}
+
+TEST(CompletionRequest, ChoicesOfAPromptStandTogether) {
+  const OpenAiCalls calls = ReadCompletion(R"("prompt":["a","b"],"n":2,"seed":9)");
+  ASSERT_THAT(calls.calls, SizeIs(4));
+  EXPECT_EQ(calls.choices_per_prompt, 2);
+  EXPECT_EQ(calls.calls[1].prompt(), "a");
+  EXPECT_EQ(calls.calls[2].prompt(), "b");
+  // A prompt's choices draw as they would in a request of its own.
+  EXPECT_EQ(calls.calls[2].sampling().seed(), 9u);
+  EXPECT_EQ(calls.calls[1].sampling().seed(), calls.calls[3].sampling().seed());
+}
+
+TEST(CompletionRequest, EchoIsTheTextOfEachChoicesPrompt) {
+  EXPECT_THAT(ReadCompletion(R"("prompt":["a","b"],"n":2,"echo":true)").echo, ElementsAre("a", "a", "b", "b"));
+  EXPECT_THAT(ReadCompletion(R"("prompt":[1],"echo":false)").echo, IsEmpty());
+}
+
+TEST(CompletionRequest, LogprobsAreANumber) {
+  const OpenAiCalls none = ReadCompletion(R"("prompt":"a","logprobs":0)");
+  EXPECT_TRUE(none.logprobs && none.top_logprobs == 0 && none.calls[0].sampling().has_logprobs());
+  const OpenAiCalls five = ReadCompletion(R"("prompt":"a","logprobs":5)");
+  EXPECT_TRUE(five.logprobs && five.top_logprobs == 5);
+  EXPECT_EQ(five.calls[0].sampling().logprobs(), 5);
+}
+
+TEST(CompletionRequest, OtherMembersAreReadAsAChatsAre) {
+  const OpenAiCalls calls = ReadCompletion(
+      R"("prompt":"a","max_tokens":3,"temperature":0,"stop":"x","stream":true,"stream_options":{"include_usage":true},
+         "model":"Other","novel":1,"messages":[])");
+  EXPECT_EQ(calls.calls[0].ShortDebugString(),
+            "model: \"Other\" prompt: \"a\" sampling { temperature: 0 } stop { max_tokens: 3 stop: \"x\" }");
+  EXPECT_TRUE(calls.stream && calls.include_usage);
+  EXPECT_THAT(calls.ignored, ElementsAre("novel", "messages"));
+}
+
+std::string ManyPrompts(int count) {
+  std::string prompts;
+  for (int i = 0; i < count; ++i) absl::StrAppend(&prompts, i == 0 ? "" : ",", "\"a\"");
+  return absl::StrCat("\"prompt\":[", prompts, "]");
+}
+
+TEST(CompletionRequest, CallsAreBounded) {
+  EXPECT_THAT(ReadCompletion(ManyPrompts(128)).calls, SizeIs(128));
+  const auto refusal = [](const std::string& members) {
+    return std::string(ReadCompletionRequest(absl::StrCat("{", members, "}"), kServed).status().message());
+  };
+  EXPECT_EQ(refusal(ManyPrompts(129)), "prompt: more than 128 prompts are not allowed in one request");
+  EXPECT_EQ(refusal(ManyPrompts(65) + ",\"n\":2"), "n: 130 answers are more than 128; send several requests");
+}
+
+struct BadCompletion {
+  const char* message;
+  const char* members;
+};
+
+class CompletionRequestRefuses : public ::testing::TestWithParam<BadCompletion> {};
+
+TEST_P(CompletionRequestRefuses, NamingTheMember) {
+  const absl::Status status = ReadCompletionRequest(absl::StrCat("{", GetParam().members, "}"), kServed).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), GetParam().message);
+  const std::string message = GetParam().message;
+  EXPECT_EQ(BlamedField(status), message.substr(0, message.find(": ")));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Each, CompletionRequestRefuses,
+    ::testing::Values(
+        BadCompletion{"prompt: it is missing; a string, an array of strings, an array of ids, or an array of arrays of "
+                      "ids is allowed",
+                      ""},
+        BadCompletion{
+            "prompt: it is 5; a string, an array of strings, an array of ids, or an array of arrays of ids is "
+            "allowed",
+            "\"prompt\":5"},
+        BadCompletion{"prompt: it is empty", "\"prompt\":[]"},
+        BadCompletion{"prompt[0]: it is an object; a string, an id, or an array of ids is allowed", "\"prompt\":[{}]"},
+        BadCompletion{"prompt[0]: it is null; a string, an id, or an array of ids is allowed", "\"prompt\":[null]"},
+        BadCompletion{"prompt[1]: it is 5; a string is allowed", "\"prompt\":[\"a\",5]"},
+        BadCompletion{"prompt[1]: it is a string; the id of a token is allowed", "\"prompt\":[5,\"a\"]"},
+        BadCompletion{"prompt[1]: it is 5; an array of ids is allowed", "\"prompt\":[[1],5]"},
+        BadCompletion{"prompt[0]: it is -1; the id of a token is allowed", "\"prompt\":[-1]"},
+        BadCompletion{"prompt[1][1]: it is 1.5; the id of a token is allowed", "\"prompt\":[[1],[2,1.5]]"},
+        BadCompletion{"prompt[0][0]: it is 2147483648; the id of a token is allowed", "\"prompt\":[[2147483648]]"},
+        BadCompletion{"logprobs: it is true; an integer from 0 to 20 is allowed", "\"prompt\":\"a\",\"logprobs\":true"},
+        BadCompletion{"logprobs: it is 21; an integer from 0 to 20 is allowed", "\"prompt\":\"a\",\"logprobs\":21"},
+        BadCompletion{"max_tokens: it is 0; an integer of at least 1 is allowed", "\"prompt\":\"a\",\"max_tokens\":0"},
+        BadCompletion{"echo: it is 1; true or false is allowed", "\"prompt\":\"a\",\"echo\":1"},
+        BadCompletion{"echo: with logprobs it is not supported here", "\"prompt\":\"a\",\"echo\":true,\"logprobs\":1"},
+        BadCompletion{"echo: of a prompt of ids it is not supported here", "\"prompt\":[1],\"echo\":true"},
+        BadCompletion{"best_of: it is not supported here; leave it out", "\"prompt\":\"a\",\"best_of\":3"}));
+
+}  // namespace
+}  // namespace runahead
