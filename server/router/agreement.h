@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "runahead/v1/worker.pb.h"
 #include "server/router/fleet.h"
+#include "server/router/model_advice.h"
 #include "server/router/pool_choice.h"
 
 namespace runahead {
@@ -20,6 +21,7 @@ struct ModelInfo {
   int vocabulary_size = 0;
   std::string alias = {};  // the file's name without folder and .gguf: a second name to call it by; may be empty
   std::string tokenizer_fingerprint = {}, chat_template_fingerprint = {};
+  ModelAdvice advice = {};
 };
 
 // Whether `name` means this model: its name or its alias, whatever the case. Names inside GGUF files are often long and

@@ -271,6 +271,9 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
   model.set_kv_bytes_per_token(int64_t{pool.layers()} * pool.kv_row_bytes());
   model.set_window_layers(pool.window_layers());
   model.set_window(pool.window());
+  model.set_tool_format(parts_.model.advice.tool_format);
+  model.set_reasoning_format(parts_.model.advice.reasoning_format);
+  *model.mutable_recommended() = parts_.model.advice.sampling;
   for (const std::string& build : parts_.fleet.builds()) model.add_builds(build);
   for (std::string& refusal : parts_.fleet.refusals()) model.add_refused_workers(std::move(refusal));
   for (v1::LaneProfile& profile : parts_.fleet.lane_profiles()) *model.add_lane_profiles() = std::move(profile);

@@ -71,6 +71,7 @@ absl::StatusOr<ModelInfo> ReadModelInfo(const ModelFile& file, const Tokenizer& 
   model.tokenizer_fingerprint = absl::StrFormat("%016x", file.tokenizer_fingerprint());
   model.chat_template_fingerprint = absl::StrFormat("%016x", file.chat_template_fingerprint());
   model.alias = AliasOf(file.path());
+  RUNAHEAD_ASSIGN_OR_RETURN(model.advice, ReadModelAdvice(file));
   return model;
 }
 

@@ -1,0 +1,30 @@
+// What a model's files say about how it likes to be asked, and how it writes: for clients. The router does not use it.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "runahead/v1/inference.pb.h"
+#include "worker/format/model_file.h"
+
+namespace runahead {
+
+struct ModelAdvice {
+  std::string tool_format;       // "hermes", "llama3", or empty; as v1::Model has them
+  std::string reasoning_format;  // "think", "think_open", or empty
+  v1::SamplingParams sampling;   // of generation_config.json; what it does not say is absent
+};
+
+// Of the chat template and, in a folder, generation_config.json. A file that is not there says nothing; one that is no
+// JSON, or has other types or impossible values, is INVALID_ARGUMENT with its name.
+absl::StatusOr<ModelAdvice> ReadModelAdvice(const ModelFile& file);
+
+// How a chat template teaches its model to call tools, and to think before it answers.
+std::string ToolFormatOfTemplate(absl::string_view chat_template);
+std::string ReasoningFormatOfTemplate(absl::string_view chat_template);
+
+// generation_config.json, as a text; `name` stands for it in errors.
+absl::StatusOr<v1::SamplingParams> ParseGenerationConfig(absl::string_view text, const std::string& name);
+
+}  // namespace runahead
