@@ -53,6 +53,7 @@ ServedModel::Known ServedModel::Learn(const v1::ListModelsResponse& response) {
     known.facts.model = response.models(0).name();
     known.facts.tool_format = response.models(0).tool_format();
     known.facts.reasoning_format = response.models(0).reasoning_format();
+    known.facts.recommended = response.models(0).recommended();
     known.context_length = response.models(0).context_length();
   }
   MutexLock lock(mu_);

@@ -19,6 +19,7 @@ struct DoorFacts {
   // "think": an answer may begin with <think>..</think>. "think_open": it always does, and the tag is part of the
   // prompt. Empty: it does not.
   std::string reasoning_format = {};
+  v1::SamplingParams recommended = {};  // what requests that do not say it get, beside the field's own defaults
 };
 
 // The calls that one request makes, and how their answers are to be written.

@@ -62,7 +62,7 @@ absl::StatusOr<OpenAiCalls> ReadChatRequest(absl::string_view body, const DoorFa
   RUNAHEAD_ASSIGN_OR_RETURN(const bool tools, ReadTools(members, *request.mutable_chat()));
   if (tools) RUNAHEAD_RETURN_IF_ERROR(ReadCallsAs(facts.tool_format, calls));
   calls.reasoning_format = ReasoningFormat(request.chat(), facts);
-  RUNAHEAD_RETURN_IF_ERROR(ReadSamplingMembers(members, request));
+  RUNAHEAD_RETURN_IF_ERROR(ReadSamplingMembers(members, facts, request));
   RUNAHEAD_RETURN_IF_ERROR(ReadMaxTokens(members, /*otherwise=*/0, *request.mutable_stop()));
   RUNAHEAD_RETURN_IF_ERROR(ReadChatLogprobs(members, calls, *request.mutable_sampling()));
   RUNAHEAD_RETURN_IF_ERROR(ReadStreaming(members, calls));

@@ -132,7 +132,7 @@ absl::StatusOr<OpenAiCalls> ReadCompletionRequest(absl::string_view body, const 
   calls.model = std::move(model.answer);
   RUNAHEAD_RETURN_IF_ERROR(RefuseUnsupported(members, /*chat=*/false));
   RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<GivenPrompt> prompts, ReadPrompts(members));
-  RUNAHEAD_RETURN_IF_ERROR(ReadSamplingMembers(members, common));
+  RUNAHEAD_RETURN_IF_ERROR(ReadSamplingMembers(members, facts, common));
   RUNAHEAD_RETURN_IF_ERROR(ReadCompletionLogprobs(members, calls, *common.mutable_sampling()));
   RUNAHEAD_RETURN_IF_ERROR(ReadMaxTokens(members, kDefaultCompletionTokens, *common.mutable_stop()));
   RUNAHEAD_RETURN_IF_ERROR(ReadStreaming(members, calls));

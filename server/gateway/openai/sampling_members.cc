@@ -74,9 +74,10 @@ absl::Status ReadPriority(JsonObject& body, v1::GenerateRequest& request) {
 
 }  // namespace
 
-absl::Status ReadSamplingMembers(JsonObject& body, v1::GenerateRequest& request) {
+absl::Status ReadSamplingMembers(JsonObject& body, const DoorFacts& facts, v1::GenerateRequest& request) {
   v1::SamplingParams& sampling = *request.mutable_sampling();
-  sampling.set_temperature(kFieldTemperature);
+  sampling = facts.recommended;
+  if (!sampling.has_temperature()) sampling.set_temperature(kFieldTemperature);
   RUNAHEAD_RETURN_IF_ERROR(
       ReadFloat(body, "temperature", "a number from 0 to 100", [&](float value) { sampling.set_temperature(value); }));
   RUNAHEAD_RETURN_IF_ERROR(

@@ -206,7 +206,7 @@ TEST_F(HttpDoorTest, SaysThatATextIsSentOnlyWhenTheSystemHasTakenIt) {
   ASSERT_NE(exchange, nullptr);
   exchange->BeginEvents({});
   std::atomic<int> sent = 0;
-  const std::string large(32 << 20, 'x');  // more than any socket keeps
+  const std::string large(16 << 20, 'x');  // more than any socket keeps
   exchange->Send(large, [&] { ++sent; });
   exchange->Send("data: end\n\n", [&] { ++sent; });
   EXPECT_THAT(client.ReadUntil("xx"), HasSubstr("text/event-stream"));

@@ -17,7 +17,7 @@ absl::StatusOr<v1::GenerateRequest> ReadMembers(const std::string& members) {
   absl::StatusOr<JsonObject> body = JsonObject::ReadBody(text);
   if (!body.ok()) return body.status();
   v1::GenerateRequest request;
-  const absl::Status status = ReadSamplingMembers(*body, request);
+  const absl::Status status = ReadSamplingMembers(*body, {}, request);
   if (!status.ok()) return status;
   EXPECT_TRUE(body->Unread().empty()) << members;
   return request;
