@@ -27,19 +27,23 @@ struct GivenPrompt {
   v1::TokenIds ids;
 };
 
-absl::Status AddId(JsonSlice value, const std::string& place, v1::TokenIds& ids) {
+std::optional<int32_t> IdOf(JsonSlice value) {
   const std::optional<int64_t> id = value.kind() == JsonSlice::Kind::kNumber ? value.Integer() : std::nullopt;
-  if (!id.has_value() || *id < 0 || *id > std::numeric_limits<int32_t>::max()) {
-    return WrongValue(place, value, "the id of a token");
-  }
-  ids.add_ids(static_cast<int32_t>(*id));
+  if (!id.has_value() || *id < 0 || *id > std::numeric_limits<int32_t>::max()) return std::nullopt;
+  return static_cast<int32_t>(*id);
+}
+
+// `place` is that of the array.
+absl::Status AddId(JsonSlice value, absl::string_view place, v1::TokenIds& ids) {
+  const std::optional<int32_t> id = IdOf(value);
+  if (!id.has_value()) return WrongValue(absl::StrCat(place, "[", ids.ids_size(), "]"), value, "the id of a token");
+  ids.add_ids(*id);
   return absl::OkStatus();
 }
 
-absl::StatusOr<GivenPrompt> ReadIds(JsonSlice array, const std::string& place) {
+absl::StatusOr<GivenPrompt> ReadIds(JsonSlice array, absl::string_view place) {
   GivenPrompt prompt;
-  RUNAHEAD_RETURN_IF_ERROR(array.ForElements(
-      [&](JsonSlice id) { return AddId(id, absl::StrCat(place, "[", prompt.ids.ids_size(), "]"), prompt.ids); }));
+  RUNAHEAD_RETURN_IF_ERROR(array.ForElements([&](JsonSlice id) { return AddId(id, place, prompt.ids); }));
   return prompt;
 }
 
@@ -73,8 +77,7 @@ absl::StatusOr<std::vector<GivenPrompt>> ReadPrompts(JsonObject& body) {
     if (!first.has_value()) first = element.kind();
     if (first == JsonSlice::Kind::kNumber) {
       if (prompts.empty()) prompts.emplace_back();
-      v1::TokenIds& ids = prompts[0].ids;
-      return AddId(element, absl::StrCat("prompt[", ids.ids_size(), "]"), ids);
+      return AddId(element, "prompt", prompts[0].ids);
     }
     if (first == JsonSlice::Kind::kString || first == JsonSlice::Kind::kArray) {
       return AddPrompt(element, *first, prompts);

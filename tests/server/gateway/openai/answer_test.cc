@@ -114,6 +114,7 @@ TEST(ChatAnswer, AStreamedOneBeginsWithTheRoleAndEndsWithTheReason) {
   events[4].erase("runahead");
   std::vector<Json> choices;
   for (size_t i = 0; i < 5; ++i) {
+    ASSERT_TRUE(events[i].contains("usage"));
     EXPECT_EQ(events[i]["usage"], nullptr);
     EXPECT_EQ(events[i]["choices"].size(), 1u);
     choices.push_back(events[i]["choices"][0]);
@@ -251,6 +252,14 @@ TEST(ChatAnswer, ACallThatWasCutOffIsContent) {
       EventsOf(CallsWithTools(false),
                {StartedWith(7), TextOf("<tool_call>{\"name\":"), FinishedWith("", v1::FINISH_REASON_LENGTH, 7, 3, 2)});
   EXPECT_EQ(events[0]["choices"][0]["message"]["content"], "<tool_call>{\"name\":");
+  EXPECT_EQ(events[0]["choices"][0]["finish_reason"], "length");
+}
+
+TEST(ChatAnswer, AnAnswerThatWasCutOffBehindACallSaysSo) {
+  const std::vector<Json> events =
+      EventsOf(CallsWithTools(false), {StartedWith(7), TextOf("<tool_call>{\"name\":\"f\"}</tool_call><tool_call>{"),
+                                       FinishedWith("", v1::FINISH_REASON_LENGTH, 7, 3, 2)});
+  EXPECT_EQ(events[0]["choices"][0]["message"]["tool_calls"].size(), 1u);
   EXPECT_EQ(events[0]["choices"][0]["finish_reason"], "length");
 }
 
