@@ -1,11 +1,25 @@
 #include "server/router/answer.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
 #include "server/tokenizer/utf8.h"
 
 namespace runahead {
+namespace {
+
+// A stop string that names a control token means that token, which is no text; the others see text alone.
+StopMatcher MatcherOf(std::vector<std::string> stops, const Tokenizer& tokenizer) {
+  const auto names_none = [&tokenizer](const std::string& stop) { return !tokenizer.NamesSpecial(stop); };
+  const auto with_names = std::stable_partition(stops.begin(), stops.end(), names_none);
+  std::vector<std::string> naming(std::make_move_iterator(with_names), std::make_move_iterator(stops.end()));
+  stops.erase(with_names, stops.end());
+  return StopMatcher(std::move(stops), std::move(naming));
+}
+
+}  // namespace
 
 Answer::Answer(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stops,
                const std::vector<int32_t>& stop_ids, int32_t max_tokens, bool goes_on)
@@ -13,7 +27,7 @@ Answer::Answer(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::stri
       stop_ids_(stop_ids.begin(), stop_ids.end()),
       max_tokens_(max_tokens),
       text_(tokenizer_, /*skip_special=*/true, goes_on),
-      stops_(std::move(stops)) {}
+      stops_(MatcherOf(std::move(stops), *tokenizer_)) {}
 
 void Answer::AddLogprobs(const v1::TokenLogprobs& logprobs, v1::Tokens& message) const {
   v1::TokenLogprobs& added = *message.add_logprobs();
@@ -31,14 +45,16 @@ void Answer::Feed(const v1::SampledToken& token, v1::Tokens& message) {
   message.add_ids(token.id());
   if (token.has_logprobs()) AddLogprobs(token.logprobs(), message);
   ids_.push_back(token.id());
-  if (stop_ids_.contains(token.id())) {
-    reason_ = v1::FINISH_REASON_STOP;
-    return;
+  const bool ends = stop_ids_.contains(token.id());
+  StopMatcher::Output output;
+  if (tokenizer_->IsSpecial(token.id())) {
+    output = stops_.FeedHidden(tokenizer_->TokenBytes(token.id()));
+  } else if (!ends) {
+    output = stops_.Feed(text_.Feed(token.id()));
   }
-  StopMatcher::Output output = stops_.Feed(text_.Feed(token.id()));
   message.mutable_text()->append(output.text);
-  if (output.stopped) {
-    stopped_by_text_ = true;
+  stopped_by_text_ = output.stopped;
+  if (output.stopped || ends) {
     reason_ = v1::FINISH_REASON_STOP;
   } else if (tokens() >= max_tokens_) {
     reason_ = v1::FINISH_REASON_LENGTH;

@@ -5,6 +5,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/rpc/parse_message.h"
 #include "server/rpc/status.h"
+#include "server/rpc/unfold_message.h"
 
 namespace runahead {
 
@@ -40,6 +41,8 @@ void BidiCall::Remember(const absl::Status& why) {
 
 absl::Status BidiCall::Parse() {
   RUNAHEAD_RETURN_IF_ERROR(CheckLength(received_, door_.longest));
+  ByteBudget::Lease memory = door_.memory != nullptr ? door_.memory->None() : ByteBudget::Lease();
+  RUNAHEAD_RETURN_IF_ERROR(UnfoldMessage(received_, door_.longest, memory));
   RUNAHEAD_RETURN_IF_ERROR(ParseMessage(received_, *into_));
   received_.Clear();
   return absl::OkStatus();

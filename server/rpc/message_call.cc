@@ -3,6 +3,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/rpc/status.h"
 #include "server/rpc/take_memory.h"
+#include "server/rpc/unfold_message.h"
 
 namespace runahead {
 
@@ -15,9 +16,11 @@ void MessageCall::Begin() {
 
 absl::Status MessageCall::Parse() {
   RUNAHEAD_RETURN_IF_ERROR(CheckLength(received_, door_.longest));
+  if (door_.memory != nullptr) memory_ = door_.memory->None();
+  RUNAHEAD_RETURN_IF_ERROR(UnfoldMessage(received_, door_.longest, memory_));
   if (door_.memory != nullptr) {
-    memory_ = door_.memory->None();
-    RUNAHEAD_RETURN_IF_ERROR(TakeMemory(memory_, ParsedBytes(received_, *request().GetDescriptor())));
+    const int64_t parsed = ParsedBytes(received_, *request().GetDescriptor());
+    RUNAHEAD_RETURN_IF_ERROR(TakeMemory(memory_, memory_.bytes() + parsed));
   }
   RUNAHEAD_RETURN_IF_ERROR(ParseMessage(received_, request()));
   received_.Clear();

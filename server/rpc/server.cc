@@ -100,11 +100,8 @@ void SetArguments(grpc::ServerBuilder& builder, const RpcServerOptions& options)
   // Clients ask as often as their makers thought right, and pings bunch up on a busy machine: no reason to hang up.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
-  // gRPC unpacks a compressed message before it looks at its size: a few MiB on the wire would take GiB. A call that
-  // comes compressed ends with UNIMPLEMENTED, and its message stays as it is.
-  for (const grpc_compression_algorithm packed : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
-    builder.SetCompressionAlgorithmSupportStatus(packed, false);
-  }
+  // gRPC unfolds a compressed message before it looks at its size: a few MiB on the wire would take GiB. Ours come as
+  // they are, to be unfolded under a limit (unfold_message.h).
   builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
   builder.SetMaxReceiveMessageSize(options.max_message_bytes);
   builder.SetMaxSendMessageSize(options.max_message_bytes);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,8 +16,9 @@ namespace runahead {
 // thread at a time.
 class StopMatcher {
  public:
-  // Empty stop strings are ignored.
-  explicit StopMatcher(std::vector<std::string> stops);
+  // Those `with_names` are found in the text with the names of hidden tokens in it, `stops` in the text alone. Empty
+  // ones are ignored.
+  explicit StopMatcher(std::vector<std::string> stops, std::vector<std::string> with_names = {});
 
   struct Output {
     std::string text;      // to pass on now
@@ -23,7 +26,9 @@ class StopMatcher {
   };
 
   // Takes time in proportion to the delta and the number of stop strings.
-  Output Feed(std::string_view delta);
+  Output Feed(std::string_view delta) { return Feed(delta, /*hidden=*/false); }
+  // The same for the name of a token that is no text: none of it is passed on.
+  Output FeedHidden(std::string_view name) { return Feed(name, /*hidden=*/true); }
 
   // The text ends here: gives what was held back.
   std::string Finish();
@@ -32,11 +37,23 @@ class StopMatcher {
   // One stop string and how much of it the text ends with (Knuth, Morris, Pratt).
   struct Pattern {
     std::string text;
+    bool with_names = false;
     std::vector<size_t> border;  // border[n]: the longest proper beginning of text[0:n+1) that also ends it
     size_t matched = 0;
+
+    void Advance(char c);
   };
 
+  void Add(std::string text, bool with_names);
+  Output Feed(std::string_view delta, bool hidden);
+  // Bytes of what it has matched that are not hidden.
+  size_t ShownOf(const Pattern& pattern) const;
+
   std::vector<Pattern> patterns_;
+  size_t longest_with_names_ = 0;
+  // How many of all bytes so far were hidden: now, and before each of the last ones that a pattern with names may have
+  // matched.
+  std::deque<uint64_t> hidden_ = {0};
   std::string held_;  // not passed on yet: the longest end of the text that may begin a stop string
   bool stopped_ = false;
 };

@@ -200,4 +200,13 @@ bool Tokenizer::IsSpecial(int32_t id) const {
   return id >= 0 && id < vocab_size() && kinds_[static_cast<size_t>(id)] == TokenKind::kControl;
 }
 
+bool Tokenizer::NamesSpecial(std::string_view text) const {
+  size_t from = 0;
+  while (const auto match = special_tokens_.Find(text, from, /*with_control=*/true)) {
+    if (match->token->control) return true;
+    from = match->begin + 1;
+  }
+  return false;
+}
+
 }  // namespace runahead

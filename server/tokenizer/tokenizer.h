@@ -83,6 +83,8 @@ class Tokenizer {
   int64_t vocab_size() const { return static_cast<int64_t>(bytes_.size()); }
   // A control token: it steers the model and is no text.
   bool IsSpecial(int32_t id) const;
+  // Whether the name of a control token stands in `text`.
+  bool NamesSpecial(std::string_view text) const;
   std::optional<int32_t> bos_id() const { return bos_id_; }
   std::optional<int32_t> eos_id() const { return eos_id_; }
   bool adds_bos() const { return adds_bos_; }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -91,6 +92,58 @@ TEST_F(AnswerTest, EndsBeforeTheFirstStopString) {
   EXPECT_EQ(Play(answer, "one\ntwo END three"), "one\ntwo ");
   EXPECT_EQ(answer.reason(), v1::FINISH_REASON_STOP);
   EXPECT_TRUE(answer.stopped_by_text());
+}
+
+// A control token is no text, so its name could never be found there.
+TEST_F(AnswerTest, AStopStringWithTheNameOfAControlTokenMeansTheToken) {
+  for (const bool ends_by_id : {false, true}) {
+    std::vector<int32_t> ids;
+    if (ends_by_id) ids.push_back(kSyntheticImEnd);
+    for (const auto& [stop, text] : {std::pair("<|im_end|>", "ab"), std::pair("b<|im_end|>", "a")}) {
+      Answer answer(tokenizer_, {stop}, ids, 100);
+      EXPECT_EQ(Play(answer, "ab<|im_end|>cd"), text);
+      EXPECT_EQ(answer.reason(), v1::FINISH_REASON_STOP);
+    }
+  }
+  Answer across(tokenizer_, {"b<|im_end|>\n"}, {}, 100);
+  EXPECT_EQ(Play(across, "ab<|im_end|>\ncd"), "a");
+  Answer other(tokenizer_, {"<|im_start|>", "b<|im_end|>\n", "|"}, {}, 100);
+  EXPECT_EQ(Play(other, "ab<|im_end|>cd"), "abcd");
+  EXPECT_FALSE(other.reason());
+}
+
+// Whatever kind a token is of: what it shows of itself, or what it is called where it shows nothing, ends the answer as
+// a stop string, and its id as a stop id.
+TEST(AnswerStops, EndAtTokensOfEveryKind) {
+  Vocabulary vocabulary;
+  vocabulary.model = TokenModel::kPieceBpe;
+  vocabulary.tokens = {{"<unk>", TokenKind::kControl},      {"</s>", TokenKind::kControl}, {"<0x0A>", TokenKind::kByte},
+                       {"<tool>", TokenKind::kUserDefined}, {"x", TokenKind::kNormal},     {"y", TokenKind::kNormal},
+                       {"[gone]", TokenKind::kUnused}};
+  vocabulary.byte_ids.fill(-1);
+  vocabulary.byte_ids['\n'] = 2;
+  vocabulary.eos = 1;
+  for (int32_t id : {0, 1, 3}) {
+    const VocabularyToken& token = vocabulary.tokens[static_cast<size_t>(id)];
+    vocabulary.named.push_back({.name = token.text, .id = id, .control = token.kind == TokenKind::kControl});
+  }
+  const std::shared_ptr<const Tokenizer> tokenizer = *Tokenizer::FromVocabulary(vocabulary);
+  for (int32_t id = 0; id < tokenizer->vocab_size(); ++id) {
+    for (const bool by_id : {false, true}) {
+      const std::string shown(tokenizer->TokenBytes(id));
+      if (!by_id && shown.empty()) continue;  // an id without a token
+      Answer answer(tokenizer, by_id ? std::vector<std::string>() : std::vector{shown},
+                    by_id ? std::vector{id} : std::vector<int32_t>(), 100);
+      v1::Tokens message;
+      for (const int32_t fed : {id == 5 ? 4 : 5, id, 4}) {
+        v1::SampledToken token;
+        token.set_id(fed);
+        answer.Feed(token, message);
+      }
+      EXPECT_EQ(answer.reason(), v1::FINISH_REASON_STOP) << id << shown;
+      EXPECT_EQ(message.text() + answer.Finish(), id == 5 ? "x" : "y") << id << shown;
+    }
+  }
 }
 
 TEST_F(AnswerTest, WhatLooksLikeAStopStringAtTheEndComesOutAfterAll) {

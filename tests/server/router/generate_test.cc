@@ -180,6 +180,15 @@ TEST_F(GenerateTest, EndsAtAStopIdAndAtAStopString) {
   const Got ignored = Generate(request);
   EXPECT_EQ(ignored.ids().size(), ids.size() + 3);
   EXPECT_EQ(ignored.finished().reason(), v1::FINISH_REASON_LENGTH);
+  // Asked for by name or id, the end token ends it all the same.
+  request.mutable_stop()->add_stop("<|im_end|>");
+  const Got named = Generate(request);
+  EXPECT_EQ(named.text(), "one two three");
+  EXPECT_EQ(named.ids().size(), ids.size() + 1);
+  EXPECT_EQ(named.finished().reason(), v1::FINISH_REASON_STOP);
+  request.mutable_stop()->clear_stop();
+  request.mutable_stop()->add_stop_ids(kSyntheticImEnd);
+  EXPECT_EQ(Generate(request).finished().reason(), v1::FINISH_REASON_STOP);
   decode_[0]->AwaitLeases(0);
 }
 

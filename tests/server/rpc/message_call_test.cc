@@ -136,9 +136,11 @@ class OpenCall {
 
 class MessageCallTest : public ::testing::Test {
  protected:
-  absl::StatusOr<v1::TokenizeResponse> Tokenize(const std::string& text) {
+  absl::StatusOr<v1::TokenizeResponse> Tokenize(const std::string& text,
+                                                grpc_compression_algorithm folded_by = GRPC_COMPRESS_NONE) {
     grpc::ClientContext context;
     SetTimeout(context, absl::Seconds(30));
+    context.set_compression_algorithm(folded_by);
     v1::TokenizeRequest request;
     request.set_text(text);
     v1::TokenizeResponse response;
@@ -158,6 +160,19 @@ TEST_F(MessageCallTest, AnswersOneMessageWithOne) {
     const auto response = Tokenize(std::string(size, 'a'));
     ASSERT_TRUE(response.ok()) << response.status();
     EXPECT_EQ(response->ids(0), static_cast<int32_t>(size));
+  }
+}
+
+TEST_F(MessageCallTest, AnswersACompressedMessageAsThePlainOne) {
+  for (const grpc_compression_algorithm folded_by : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+    const auto response = Tokenize(std::string(size_t{5} << 20, 'a'), folded_by);
+    ASSERT_TRUE(response.ok()) << response.status();
+    EXPECT_EQ(response->ids(0), 5 << 20);
+    std::string answer;
+    const grpc::Status garbage =
+        CallRaw(channel_, "/runahead.v1.Inference/Generate", std::string(1000, '\xff'), &answer, folded_by);
+    EXPECT_EQ(garbage.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(garbage.error_message(), HasSubstr("the 1000 bytes of the request are no runahead.v1."));
   }
 }
 
@@ -229,9 +244,10 @@ TEST_F(MessageCallTest, TheServiceHearsThatTheClientHasGone) {
 struct Doored {
   explicit Doored(CallDoor door) : service(std::move(door)) {}
 
-  grpc::Status Tokenize(const std::string& text) {
+  grpc::Status Tokenize(const std::string& text, grpc_compression_algorithm folded_by = GRPC_COMPRESS_NONE) {
     grpc::ClientContext context;
     SetTimeout(context, absl::Seconds(30));
+    context.set_compression_algorithm(folded_by);
     v1::TokenizeRequest request;
     request.set_text(text);
     v1::TokenizeResponse response;
@@ -263,6 +279,14 @@ TEST(CallDoor, RefusesAMessageThatIsLongerThanItSays) {
   const grpc::Status status = doored.Tokenize(std::string(101, 'a'));
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(), HasSubstr("it may have 100"));
+}
+
+TEST(CallDoor, UnfoldsNoMoreOfAMessageThanItSays) {
+  Doored doored({.longest = 10'000});
+  EXPECT_TRUE(doored.Tokenize(std::string(9'900, 'a'), GRPC_COMPRESS_GZIP).ok());
+  const grpc::Status status = doored.Tokenize(std::string(1 << 20, 'a'), GRPC_COMPRESS_DEFLATE);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("more than the 10000 bytes that it may have here, once it is unfolded"));
 }
 
 TEST(CallDoor, GivesUpAMessageThatDoesNotComeWhileOthersWait) {
@@ -306,8 +330,12 @@ TEST(CallDoor, TakesTheMemoryOfARequestAndGivesItBack) {
     EXPECT_TRUE(RetryAfter(now));
   }
   EXPECT_TRUE(doored.Tokenize(std::string(2'000, 'a')).ok());
+  // What it takes when it is unfolded is memory as well.
+  const grpc::Status folded = doored.Tokenize(std::string(50'000, 'a'), GRPC_COMPRESS_GZIP);
+  EXPECT_EQ(folded.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(folded.error_message(), HasSubstr("request_memory"));
   doored.server->Drain(absl::Seconds(30));  // a call's end comes before its memory is back
-  EXPECT_EQ(memory.refusals(), 2);
+  EXPECT_EQ(memory.refusals(), 3);
 }
 
 // The client takes nothing of an answer that is longer than gRPC sends unasked: the test's connection grants no more.

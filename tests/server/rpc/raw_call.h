@@ -15,8 +15,10 @@
 namespace runahead::testing {
 
 inline grpc::Status CallRaw(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
-                            const std::string& request, std::string* response) {
+                            const std::string& request, std::string* response,
+                            grpc_compression_algorithm folded_by = GRPC_COMPRESS_NONE) {
   grpc::ClientContext context;
+  context.set_compression_algorithm(folded_by);
   SetTimeout(context, absl::Seconds(30));
   const grpc::Slice slice(request);
   const grpc::ByteBuffer out(&slice, 1);

@@ -76,6 +76,34 @@ TEST(StopMatcher, NeverSplitsACharacter) {
             "\xe4\xbd\xa0\xe5\x93\x81");  // shares a byte with the stop, no character
 }
 
+// What comes out of pieces, of which those in angle brackets are names of hidden tokens.
+std::string FilteredWithNames(const std::vector<std::string>& stops, const std::vector<std::string>& with_names,
+                              const std::vector<std::string>& pieces, bool* stopped = nullptr) {
+  StopMatcher matcher(stops, with_names);
+  std::string text;
+  for (const std::string& piece : pieces) {
+    const StopMatcher::Output output = piece[0] == '<' ? matcher.FeedHidden(piece) : matcher.Feed(piece);
+    text += output.text;
+    if (stopped != nullptr) *stopped = output.stopped;
+    if (output.stopped) return text;
+  }
+  return text + matcher.Finish();
+}
+
+TEST(StopMatcher, AStopWithTheNameOfAHiddenTokenIsFoundInTheTextWithNames) {
+  EXPECT_EQ(FilteredWithNames({}, {"<e>"}, {"ab", "<e>", "cd"}), "ab");
+  EXPECT_EQ(FilteredWithNames({}, {"b<e>c"}, {"ab", "<e>", "cd"}), "a");
+  EXPECT_EQ(FilteredWithNames({}, {"b<e>\n"}, {"ab", "<e>", "\nd"}), "a");
+  EXPECT_EQ(FilteredWithNames({}, {"b<e>\n"}, {"ab", "<e>", "cd"}), "abcd");
+  EXPECT_EQ(FilteredWithNames({}, {"<e><e>"}, {"a", "<e>", "b", "<e>", "<e>", "c"}), "ab");
+  EXPECT_EQ(FilteredWithNames({}, {"<e>"}, {"a", "b<e", ">c"}), "ab");  // spelled by text
+}
+
+TEST(StopMatcher, AStopWithoutNamesSeesTheTextAlone) {
+  EXPECT_EQ(FilteredWithNames({"<"}, {}, {"ab", "<e>", "c<d"}), "abc");
+  EXPECT_EQ(FilteredWithNames({"bc"}, {"<f>"}, {"ab", "<e>", "cd"}), "a");
+}
+
 // The definition, at leisure: the first position where a stop ends, and the longest stop that ends there.
 std::string Reference(const std::vector<std::string>& stops, const std::string& text) {
   for (size_t end = 1; end <= text.size(); ++end) {
@@ -111,6 +139,35 @@ TEST(StopMatcher, TheSameHoweverTheTextIsCut) {
     const std::string expected = Reference(stops, text);
     EXPECT_EQ(Filtered(stops, pieces, &stopped), expected);
     EXPECT_EQ(stopped, expected != text);
+    stops_found += stopped ? 1 : 0;
+  }
+  EXPECT_GT(stops_found, 1000);
+  EXPECT_LT(stops_found, 4999);
+}
+
+// Of a text of letters that are shown and names that are not: the first position where a stop ends, and how much before
+// it is shown.
+TEST(StopMatcher, WithNamesTheSameAsByTheDefinition) {
+  std::mt19937 random(12);
+  const auto word = [&random](size_t longest) {
+    std::string text;
+    for (size_t n = 1 + random() % longest; n > 0; --n) text += random() % 3 == 0 ? "<e>" : random() % 2 ? "a" : "b";
+    return text;
+  };
+  int stops_found = 0;
+  for (int round = 0; round < 5000; ++round) {
+    const std::string stop = word(4);
+    std::string all, shown;
+    std::vector<std::string> pieces;
+    while (pieces.size() < 12) {
+      pieces.push_back(random() % 3 == 0 ? "<e>" : random() % 2 ? "a" : "b");
+      all += pieces.back();
+    }
+    const std::string before = all.substr(0, all.find(stop));
+    for (const char c : before) shown += c == 'a' || c == 'b' ? std::string(1, c) : std::string();
+    bool stopped = false;
+    EXPECT_EQ(FilteredWithNames({}, {stop}, pieces, &stopped), shown) << stop << " in " << all;
+    EXPECT_EQ(stopped, before != all);
     stops_found += stopped ? 1 : 0;
   }
   EXPECT_GT(stops_found, 1000);
