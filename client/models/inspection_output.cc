@@ -64,7 +64,9 @@ void AppendWords(const Inspection& inspection, std::string* text) {
   const int64_t beyond = inspection.config ? words.tokens - inspection.config->vocab : 0;
   AppendLine(text, "tokenizer",
              absl::StrCat(words.kind, ", ", words.tokens, " tokens",
-                          beyond > 0 ? absl::StrCat(" (the last ", beyond, " have no row in the model)") : "",
+                          beyond > 0   ? absl::StrCat(" (the last ", beyond, " have no row in the model)")
+                          : beyond < 0 ? absl::StrCat(" (the model's last ", -beyond, " ids have no text)")
+                                       : "",
                           words.adds_bos ? absl::StrCat(", texts begin with ", OneLine(words.bos)) : "",
                           words.eos.empty() ? "" : absl::StrCat(", answers end with ", OneLine(words.eos))));
   AppendLine(text, "chats",

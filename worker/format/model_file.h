@@ -140,6 +140,10 @@ class ModelFile {
   uint64_t fingerprint_ = 0;
 };
 
+// Ids below it are those that the model takes and draws: the rows of its table of tokens, and of its head. A tokenizer
+// may have more of them, or fewer, for tables are padded. NOT_FOUND: the file has no table.
+absl::StatusOr<int64_t> VocabularySize(const ModelFile& file);
+
 // Whether more than half of the elements of its tensors are of quantised types.
 bool MostlyQuantised(const ModelFile& file);
 // INVALID_ARGUMENT, with the file, what its matrices are and what to give instead, where none is quantised: then dtype
