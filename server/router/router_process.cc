@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/address.h"
@@ -42,6 +43,14 @@ namespace {
 constexpr int kReceiveBuffer = 256 << 10;
 
 constexpr char kServiceName[] = "runahead.v1.Inference";
+
+void SayOfChats(const absl::StatusOr<ChatTemplate>& chat_template) {
+  if (!chat_template.ok()) return LogWarning("model", "chats will be refused: ", chat_template.status().message());
+  const std::vector<std::string> left_out = chat_template->LeftOut();
+  if (!left_out.empty()) {
+    LogInfo("model", "of chats the model's template leaves out: ", absl::StrJoin(left_out, ", "));
+  }
+}
 
 ReserveMode ReserveModeOf(const std::string& name) {
   return name == "full" ? ReserveMode::kFull : ReserveMode::kExpected;
@@ -193,7 +202,7 @@ absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const Router
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::FromModel(*file));
   RUNAHEAD_ASSIGN_OR_RETURN(ModelInfo model, ReadModelInfo(*file));
   absl::StatusOr<ChatTemplate> chat_template = ChatTemplate::FromModel(*file, *tokenizer);
-  if (!chat_template.ok()) LogWarning("model", "chats will be refused: ", chat_template.status().message());
+  SayOfChats(chat_template);
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<LiveTable> table, LiveTable::Open(options.table, model));
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<OwnEcho> hearing, OwnEcho::Create());
   LogInfo("model", model.name, ": context ", model.context_length, ", vocabulary ", model.vocabulary_size);
