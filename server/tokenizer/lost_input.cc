@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
@@ -47,7 +48,10 @@ absl::StatusOr<bool> IsLost(const Chat& chat, int message, const ContentForms& f
 }  // namespace
 
 absl::Status CheckNothingIsLost(const Chat& chat, const ContentForms& forms, const MarkedText& text, Render render) {
-  const int newest[] = {NewestOf(chat, {"user", "tool"}), NewestOf(chat, {"system"}), NewestOf(chat, {"developer"})};
+  std::vector<int> newest = {NewestOf(chat, {"user", "tool"})};
+  for (const std::string_view role : {"system", "developer"}) {
+    if (!forms.Reads(role)) newest.push_back(NewestOf(chat, {role}));
+  }
   for (const int message : newest) {
     if (message < 0) continue;
     RUNAHEAD_ASSIGN_OR_RETURN(const bool lost, IsLost(chat, message, forms, text, render));

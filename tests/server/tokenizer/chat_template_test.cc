@@ -433,7 +433,13 @@ TEST_F(FromFile, AMessageOfWhichNothingIsRenderedIsRefusedByName) {
   EXPECT_TRUE(chat.Encode(*tokenizer_, given).ok());
   EXPECT_FALSE(chat.Encode(*tokenizer_, Of({{"developer", "a"}, {"user", "a"}})).ok()) << "the a is another's";
   EXPECT_TRUE(chat.Encode(*tokenizer_, Of({{"developer", " \n"}, {"user", "a"}})).ok()) << "nothing is lost of it";
-  // Earlier turns are the template's business.
+  // When instructions are repeated is the template's business, as long as they are ever written.
+  Load(
+      "{% for m in messages %}{% if m.role != 'system' %}{% if loop.last and m.role == 'user' %}{{ messages[0].content "
+      "}}"
+      "{% endif %}{{ m.content }}{% endif %}{% endfor %}");
+  EXPECT_TRUE(ChatTemplate::FromModel(*file_, *tokenizer_)->Encode(*tokenizer_, given).ok());
+  // So are earlier turns.
   Load("{{ messages[0].content }}|{{ messages[-1].content }}");
   given = Of({{"user", "one"}, {"assistant", "eins"}, {"user", "two"}, {"assistant", "zwei"}, {"user", "three"}});
   EXPECT_TRUE(ChatTemplate::FromModel(*file_, *tokenizer_)->Encode(*tokenizer_, given).ok());
