@@ -53,7 +53,7 @@ SIDEWAYS = {
     "client/plan": {"client/base", "client/measure"},
     "client/profile": {"client/base", "client/measure", "client/plan"},
 }
-SELF_CONTAINED = {"worker/format": {"kernels/base/superblock.h", "kernels/base/weight_type.h"}}  # not even lower layers, but for these headers
+SELF_CONTAINED = {"worker/format": {"kernels/base/escaped.h", "kernels/base/superblock.h", "kernels/base/weight_type.h"}}  # not even lower layers, but for these headers
 
 GRPC_FOLDERS = {"proto", "server/rpc", "server/router", "server/gateway"}  # and all of client, and every folder named service
 GRPC_INCLUDE = re.compile(r"^(grpc|grpcpp|grpc\+\+)/|\.grpc\.pb\.h$|^server/rpc/")

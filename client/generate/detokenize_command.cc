@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -28,9 +29,11 @@ struct DetokenizeFlags {
 absl::StatusOr<std::string> TextByModel(const DetokenizeFlags& flags, const std::vector<int32_t>& ids) {
   RUNAHEAD_ASSIGN_OR_RETURN(const auto file, OpenModelFile(flags.source.model));
   RUNAHEAD_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::FromModel(*file));
+  // What the model draws, and what the tokenizer gives; a file of a vocabulary alone has no table.
+  const int64_t size = std::max(tokenizer->vocab_size(), VocabularySize(*file).value_or(0));
   for (const int32_t id : ids) {
-    if (id >= 0 && id < tokenizer->vocab_size()) continue;
-    return absl::OutOfRangeError(absl::StrCat("IDS: ", id, " is not in [0, ", tokenizer->vocab_size(), ")"));
+    if (id >= 0 && id < size) continue;
+    return absl::OutOfRangeError(absl::StrCat("IDS: ", id, " is not in [0, ", size, ")"));
   }
   return tokenizer->Decode(ids, /*skip_special=*/!flags.special);
 }

@@ -6,26 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/device.h"
+#include "server/base/printable.h"
 
 namespace runahead {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// What a file says, without what a terminal would obey, and not all of it where it is long.
-std::string Printable(absl::string_view text) {
-  constexpr size_t kMost = 1000;
-  std::string shown;
-  for (size_t i = 0; i < std::min(kMost, text.size()); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
-    const bool second = i > 0 && text[i - 1] == '\xc2' && byte >= 0x80 && byte < 0xa0;
-    const bool first = byte == 0xc2 && next >= 0x80 && next < 0xa0;  // of a control character beyond ASCII
-    const bool obeyed = byte < 0x20 || byte == 0x7f || first || second;
-    absl::StrAppend(&shown, obeyed ? absl::StrFormat("\\x%02x", byte) : std::string(1, text[i]));
-  }
-  return absl::StrCat(shown, text.size() > kMost ? " ..." : "");
-}
 
 std::string SizeText(size_t bytes) {
   const double mib = static_cast<double>(bytes) / (1 << 20);
@@ -63,7 +49,7 @@ void AppendLine(std::string* text, const char* what, const std::string& line) {
 
 void AppendConfig(const Inspection& inspection, std::string* text) {
   const ModelConfig& config = *inspection.config;
-  AppendLine(text, "name", Printable(config.name));
+  AppendLine(text, "name", OneLine(config.name));
   AppendLine(text, "context", absl::StrCat(config.context_length, " tokens"));
   AppendLine(text, "layers", absl::StrCat(config.layers, WindowsText(config)));
   AppendLine(text, "heads", absl::StrCat(config.heads, " of ", config.head_dim, ", ", config.kv_heads, " of KV"));
@@ -78,11 +64,13 @@ void AppendWords(const Inspection& inspection, std::string* text) {
   const int64_t beyond = inspection.config ? words.tokens - inspection.config->vocab : 0;
   AppendLine(text, "tokenizer",
              absl::StrCat(words.kind, ", ", words.tokens, " tokens",
-                          beyond > 0 ? absl::StrCat(" (the last ", beyond, " have no row in the model)") : "",
-                          words.adds_bos ? absl::StrCat(", texts begin with ", Printable(words.bos)) : "",
-                          words.eos.empty() ? "" : absl::StrCat(", answers end with ", Printable(words.eos))));
+                          beyond > 0   ? absl::StrCat(" (the last ", beyond, " have no row in the model)")
+                          : beyond < 0 ? absl::StrCat(" (the model's last ", -beyond, " ids have no text)")
+                                       : "",
+                          words.adds_bos ? absl::StrCat(", texts begin with ", OneLine(words.bos)) : "",
+                          words.eos.empty() ? "" : absl::StrCat(", answers end with ", OneLine(words.eos))));
   AppendLine(text, "chats",
-             inspection.chat_template.ok() ? "by the model's template" : Printable(inspection.chat_template.message()));
+             inspection.chat_template.ok() ? "by the model's template" : OneLine(inspection.chat_template.message()));
 }
 
 std::string Where(const MemoryNeed& need) {
@@ -107,7 +95,7 @@ void AppendMemory(const Inspection& inspection, int64_t context, int64_t batch, 
                   ")\n");
   if (inspection.takes_int8.ok() && inspection.on_cpus.ok()) {
     const std::string left_out = LeftOutOfInt8(*inspection.plan, kUsePrefill | kUseDecode);
-    if (!left_out.empty()) absl::StrAppend(text, "  With int8 ", Printable(left_out), ".\n");
+    if (!left_out.empty()) absl::StrAppend(text, "  With int8 ", OneLine(left_out), ".\n");
   }
 }
 
@@ -139,17 +127,17 @@ Json MemoryJson(const Inspection& inspection, int64_t context, int64_t batch) {
 std::string InspectionText(const Inspection& inspection, int64_t context, int64_t batch) {
   std::string text = absl::StrCat(inspection.path, "\n");
   AppendLine(&text, "architecture",
-             absl::StrCat(Printable(inspection.architecture),
-                          inspection.is_folder    ? ", a Hugging Face folder"
-                          : inspection.files == 1 ? ", a GGUF file"
-                                                  : absl::StrCat(", ", inspection.files, " GGUF files")));
+             absl::StrCat(OneLine(inspection.architecture), inspection.is_folder ? ", a Hugging Face folder"
+                                                            : inspection.files == 1
+                                                                ? ", a GGUF file"
+                                                                : absl::StrCat(", ", inspection.files, " GGUF files")));
   AppendLine(&text, "tensors", StoredText(inspection));
   if (inspection.config) AppendConfig(inspection, &text);
   if (inspection.words) AppendWords(inspection, &text);
   AppendLine(&text, "runs", inspection.runs() ? "yes" : "no");
-  for (const std::string& remark : inspection.remarks) AppendLine(&text, "but", Printable(remark));
-  if (!inspection.on_cpus.ok()) AppendLine(&text, "on CPUs", Printable(inspection.on_cpus.message()));
-  for (const absl::Status& refusal : inspection.refusals) AppendLine(&text, "", Printable(refusal.message()));
+  for (const std::string& remark : inspection.remarks) AppendLine(&text, "but", OneLine(remark));
+  if (!inspection.on_cpus.ok()) AppendLine(&text, "on CPUs", OneLine(inspection.on_cpus.message()));
+  for (const absl::Status& refusal : inspection.refusals) AppendLine(&text, "", OneLine(refusal.message()));
   if (inspection.plan) {
     AppendMemory(inspection, context > 0 ? context : inspection.config->context_length, batch, &text);
   }

@@ -6,30 +6,14 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/escaped.h"
 #include "server/base/printable.h"
 
 namespace runahead {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string EscapeControl(absl::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '\n') {
-      out += "\\n";
-    } else if (byte < 0x20 || byte == 0x7f) {
-      absl::StrAppendFormat(&out, "\\x%02x", byte);
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
 
 // Stands without quotes.
 bool IsWord(absl::string_view text) {
@@ -74,7 +58,7 @@ std::string Dump(const Json& json) {
 }  // namespace
 
 std::string TextLine(absl::string_view component, absl::string_view message, const std::vector<LogField>& fields) {
-  std::string line = absl::StrCat("[", component, "] ", EscapeControl(message));
+  std::string line = absl::StrCat("[", component, "] ", Escaped(message, absl::string_view::npos, /*quotes=*/false));
   for (const LogField& field : fields) absl::StrAppend(&line, " ", field.name, "=", std::visit(TextOf(), field.value));
   return line;
 }

@@ -17,9 +17,10 @@ std::string Printable(absl::string_view text, int most = kPrintableCharacters);
 
 inline constexpr int kOneLineCharacters = 2000;
 
-// `status` with a message of at most so many characters, "..." behind them. What Printable escapes is escaped in it,
-// but for double quotes and backslashes, which may be our own. For messages about files that quote them in many places.
-// Payloads are left out.
+// At most so many characters of `text`, "..." behind them. What Printable escapes is escaped, but for double quotes and
+// backslashes, which may be our own. For messages about files that quote them in many places.
+std::string OneLine(absl::string_view text);
+// `status` with such a message. Payloads are left out.
 absl::Status OneLine(const absl::Status& status);
 
 // The first `most` characters of `text` as they are, with "..." where there are more.

@@ -18,6 +18,8 @@ struct ModelInfo {
   std::string name;
   std::string fingerprint;  // ModelFile::fingerprint in 16 hexadecimal digits; likewise those below
   int context_length = 0;   // tokens
+  // Ids are below it, those of requests as those of answers: what the workers' models take and draw (VocabularySize).
+  // The tokenizer may have fewer, and the others no text.
   int vocabulary_size = 0;
   std::string alias = {};  // the file's name without folder and .gguf: a second name to call it by; may be empty
   std::string tokenizer_fingerprint = {}, chat_template_fingerprint = {};

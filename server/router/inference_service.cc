@@ -228,6 +228,8 @@ Task<absl::StatusOr<std::vector<int32_t>>> InferenceService::IdsOf(const v1::Tok
 Task<absl::Status> InferenceService::AnswerTokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse& response,
                                                     CancelToken& cancel) {
   RUNAHEAD_CO_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, co_await On(*parts_.work, IdsOf(request, cancel)));
+  // As Generate does, and Detokenize, which would have to take them.
+  RUNAHEAD_CO_RETURN_IF_ERROR(CheckTokens(request.has_chat() ? "chat" : "text", ids, parts_.model));
   response.mutable_ids()->Add(ids.begin(), ids.end());
   co_return CheckAnswerSize(response);
 }

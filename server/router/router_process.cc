@@ -1,12 +1,10 @@
 #include "server/router/router_process.h"
 
-#include <algorithm>
-#include <limits>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/address.h"
@@ -25,6 +23,7 @@
 #include "server/router/key_ring.h"
 #include "server/router/known_index.h"
 #include "server/router/live_table.h"
+#include "server/router/model_info.h"
 #include "server/router/output_forecast.h"
 #include "server/router/request_memory.h"
 #include "server/router/service_watch.h"
@@ -35,7 +34,6 @@
 #include "server/rpc/process_tls.h"
 #include "server/rpc/server.h"
 #include "server/rpc/transport_metrics.h"
-#include "worker/format/gguf_split.h"
 #include "worker/format/open_model.h"
 
 namespace runahead {
@@ -46,33 +44,12 @@ constexpr int kReceiveBuffer = 256 << 10;
 
 constexpr char kServiceName[] = "runahead.v1.Inference";
 
-// "/models/some-model.Q4_1.gguf" -> "some-model.Q4_1"
-std::string AliasOf(const std::string& path) {
-  return WithoutGgufEnding(path.substr(path.rfind('/') + 1));
-}
-
-absl::StatusOr<ModelInfo> ReadModelInfo(const ModelFile& file, const Tokenizer& tokenizer) {
-  ModelInfo model;
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::string architecture, file.GetString("general.architecture"));
-  if (file.Has("general.name")) {
-    RUNAHEAD_ASSIGN_OR_RETURN(model.name, file.GetString("general.name"));
+void SayOfChats(const absl::StatusOr<ChatTemplate>& chat_template) {
+  if (!chat_template.ok()) return LogWarning("model", "chats will be refused: ", chat_template.status().message());
+  const std::vector<std::string> left_out = chat_template->LeftOut();
+  if (!left_out.empty()) {
+    LogInfo("model", "of chats the model's template leaves out: ", absl::StrJoin(left_out, ", "));
   }
-  if (model.name.empty()) model.name = architecture;
-  RUNAHEAD_ASSIGN_OR_RETURN(const uint64_t context, file.GetUint(absl::StrCat(architecture, ".context_length")));
-  if (context < 1 || context > std::numeric_limits<int32_t>::max()) {
-    return absl::InvalidArgumentError(absl::StrCat(file.path(), ": ", architecture, ".context_length: ", context,
-                                                   " is not a length that can be served"));
-  }
-  model.context_length = static_cast<int>(context);
-  // A tokenizer may have tokens that were added without a row in the model's table.
-  RUNAHEAD_ASSIGN_OR_RETURN(const FileTensor* table, file.FindTensor("token_embd.weight"));
-  model.vocabulary_size = static_cast<int>(std::min(tokenizer.vocab_size(), table->rows()));
-  model.fingerprint = absl::StrFormat("%016x", file.fingerprint());
-  model.tokenizer_fingerprint = absl::StrFormat("%016x", file.tokenizer_fingerprint());
-  model.chat_template_fingerprint = absl::StrFormat("%016x", file.chat_template_fingerprint());
-  model.alias = AliasOf(file.path());
-  RUNAHEAD_ASSIGN_OR_RETURN(model.advice, ReadModelAdvice(file));
-  return model;
 }
 
 ReserveMode ReserveModeOf(const std::string& name) {
@@ -223,9 +200,9 @@ absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const Router
   RUNAHEAD_ASSIGN_OR_RETURN(RouterTls tls, RouterTls::Open(options));
   RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const ModelFile> file, OpenModelFile(options.model));
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::FromModel(*file));
-  RUNAHEAD_ASSIGN_OR_RETURN(ModelInfo model, ReadModelInfo(*file, *tokenizer));
+  RUNAHEAD_ASSIGN_OR_RETURN(ModelInfo model, ReadModelInfo(*file));
   absl::StatusOr<ChatTemplate> chat_template = ChatTemplate::FromModel(*file, *tokenizer);
-  if (!chat_template.ok()) LogWarning("model", "chats will be refused: ", chat_template.status().message());
+  SayOfChats(chat_template);
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<LiveTable> table, LiveTable::Open(options.table, model));
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<OwnEcho> hearing, OwnEcho::Create());
   LogInfo("model", model.name, ": context ", model.context_length, ", vocabulary ", model.vocabulary_size);

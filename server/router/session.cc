@@ -80,7 +80,7 @@ Task<absl::Status> Session::Prepare() {
 absl::Status Session::TakePrompt() {
   const int64_t tokens = static_cast<int64_t>(prompt_.size());
   RUNAHEAD_RETURN_IF_ERROR(TakeMemory(memory_, kBytesPerId * tokens));
-  RUNAHEAD_RETURN_IF_ERROR(CheckTokens(prompt_, router_.model));
+  RUNAHEAD_RETURN_IF_ERROR(CheckTokens("prompt", prompt_, router_.model));
   RUNAHEAD_ASSIGN_OR_RETURN(max_tokens_, ResolveMaxTokens(request_, tokens, router_.model));
   if (const int64_t most = grant_.limits().max_tokens; most > 0 && !request_.stop().has_max_tokens()) {
     max_tokens_ = static_cast<int32_t>(std::min<int64_t>(max_tokens_, most));

@@ -277,10 +277,10 @@ absl::Status ValidateDetokenize(const v1::DetokenizeRequest& request, const Mode
   return CheckIds("ids", request.ids(), model);
 }
 
-absl::Status CheckTokens(absl::Span<const int32_t> prompt, const ModelInfo& model) {
-  for (const int32_t id : prompt) {
+absl::Status CheckTokens(const char* field, absl::Span<const int32_t> ids, const ModelInfo& model) {
+  for (const int32_t id : ids) {
     if (id >= model.vocabulary_size) {
-      return OutOfRange("prompt", "its token ", id, " is none of the ", model.vocabulary_size, " that the model has");
+      return OutOfRange(field, "its token ", id, " is none of the ", model.vocabulary_size, " that the model has");
     }
   }
   return absl::OkStatus();

@@ -59,8 +59,9 @@ size_t TextBytes(const v1::TokenizeRequest& request);
 // Of all JSON in a chat.
 size_t ChatJsonBytes(const v1::ChatMessages& chat);
 
-// Of a prompt however it came: tokenizers may have tokens that the model has no row for. OUT_OF_RANGE names one.
-absl::Status CheckTokens(absl::Span<const int32_t> prompt, const ModelInfo& model);
+// Of what `field` became, however it came: tokenizers may have tokens that the model has no row for. OUT_OF_RANGE names
+// one.
+absl::Status CheckTokens(const char* field, absl::Span<const int32_t> ids, const ModelInfo& model);
 
 // The tokens that the request may generate. INVALID_ARGUMENT for a prompt without tokens; OUT_OF_RANGE for one that,
 // with its output, is longer than the context.

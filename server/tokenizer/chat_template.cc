@@ -1,15 +1,15 @@
 #include "server/tokenizer/chat_template.h"
 
-#include <algorithm>
-#include <array>
 #include <iterator>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/printable.h"
-#include "server/tokenizer/chat_values.h"
+#include "server/tokenizer/lost_input.h"
 #include "server/tokenizer/python.h"
+#include "server/tokenizer/template_probes.h"
 #include "server/tokenizer/template_tokens.h"
 #include "server/tokenizer/utf8.h"
 
@@ -19,7 +19,6 @@ namespace {
 constexpr const char* kKey = "tokenizer.chat_template";
 constexpr const char* kToolsKey = "tokenizer.chat_template.tool_use";
 constexpr const char* kInstead = "; send the prompt as text, or as token ids";
-constexpr std::array<std::string_view, 5> kKnownRoles = {"system", "developer", "user", "assistant", "tool"};
 
 template <typename T>
 absl::Status CheckJson(std::string_view json, const char* what) {
@@ -39,7 +38,9 @@ std::optional<size_t> EndOf(const MarkedText& content, const MarkedText& rendere
   return *place + (rendered.compare(*place, content.size(), content) == 0 ? content.size() : stripped.size());
 }
 
-absl::StatusOr<jinja::Template> ParsedUtf8(std::string_view source) {
+}  // namespace
+
+absl::StatusOr<ChatTemplate::Template> ChatTemplate::Parsed(std::string_view source) {
   for (size_t at = 0; at < source.size();) {
     const Utf8Step step = NextUtf8(source.substr(at));
     if (step.kind != Utf8Step::Kind::kCharacter) {
@@ -48,10 +49,16 @@ absl::StatusOr<jinja::Template> ParsedUtf8(std::string_view source) {
     at += step.bytes;
   }
   absl::StatusOr<jinja::Template> parsed = jinja::Template::Parse(source);
-  return parsed.ok() ? std::move(parsed) : OneLine(parsed.status());
+  if (!parsed.ok()) return OneLine(parsed.status());
+  return Template{*std::move(parsed)};
 }
 
-}  // namespace
+void ChatTemplate::SetTokens(ChatVariables tokens) {
+  tokens_ = std::move(tokens);
+  for (std::optional<Template>* one : {&template_, &with_tools_}) {
+    if (*one) (*one)->forms = FormsOf((*one)->text, tokens_);
+  }
+}
 
 absl::StatusOr<ChatTemplate> ChatTemplate::FromModel(const ModelFile& file, const Tokenizer& tokenizer) {
   ChatTemplate result;
@@ -59,7 +66,7 @@ absl::StatusOr<ChatTemplate> ChatTemplate::FromModel(const ModelFile& file, cons
                                           std::tuple(kToolsKey, &result.with_tools_, "the chat template for tools")}) {
     if (!file.Has(key)) continue;
     RUNAHEAD_ASSIGN_OR_RETURN(const std::string source, file.GetString(key));
-    absl::StatusOr<jinja::Template> one = ParsedUtf8(source);
+    absl::StatusOr<Template> one = Parsed(source);
     if (!one.ok()) {
       return absl::FailedPreconditionError(
           absl::StrCat(file.path(), ": ", name, " is not understood: ", one.status().message(), kInstead));
@@ -76,28 +83,35 @@ absl::StatusOr<ChatTemplate> ChatTemplate::FromModel(const ModelFile& file, cons
   if (!tokens.ok()) {
     return absl::FailedPreconditionError(absl::StrCat(OneLine(tokens.status()).message(), kInstead));
   }
-  result.tokens_ = *std::move(tokens);
+  result.SetTokens(*std::move(tokens));
   return result;
 }
 
 absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view source, std::string_view bos, std::string_view eos) {
   ChatTemplate result;
-  RUNAHEAD_ASSIGN_OR_RETURN(result.template_, ParsedUtf8(source));
-  if (!bos.empty()) result.tokens_.emplace_back("bos_token", TextValue(bos, /*own=*/true));
-  if (!eos.empty()) result.tokens_.emplace_back("eos_token", TextValue(eos, /*own=*/true));
+  RUNAHEAD_ASSIGN_OR_RETURN(result.template_, Parsed(source));
+  ChatVariables tokens;
+  if (!bos.empty()) tokens.emplace_back("bos_token", TextValue(bos, /*own=*/true));
+  if (!eos.empty()) tokens.emplace_back("eos_token", TextValue(eos, /*own=*/true));
+  result.SetTokens(std::move(tokens));
   return result;
 }
 
-absl::StatusOr<MarkedText> ChatTemplate::Rendered(const Chat& chat, KeepGoing keep_going) const {
-  ChatVariables variables = tokens_;
-  RUNAHEAD_ASSIGN_OR_RETURN(ChatValues of_chat, ValuesOf(chat));
-  std::move(of_chat.variables.begin(), of_chat.variables.end(), std::back_inserter(variables));
-  const std::optional<jinja::Template>& chosen = with_tools_ && !chat.tools.empty() ? with_tools_ : template_;
+const std::optional<ChatTemplate::Template>& ChatTemplate::ChosenFor(const Chat& chat) const {
+  return with_tools_ && !chat.tools.empty() ? with_tools_ : template_;
+}
+
+absl::StatusOr<MarkedText> ChatTemplate::Rendered(const Chat& chat, KeepGoing keep_going,
+                                                  const jinja::Limits& limits) const {
+  const std::optional<Template>& chosen = ChosenFor(chat);
   if (!chosen) {
     return absl::FailedPreconditionError(
         absl::StrCat("the model's only chat template is for chats with tools, and this one has none", kInstead));
   }
-  absl::StatusOr<MarkedText> text = chosen->Render(std::move(variables), chat.now, keep_going);
+  ChatVariables variables = tokens_;
+  RUNAHEAD_ASSIGN_OR_RETURN(ChatValues of_chat, ValuesOf(chat, chosen->forms));
+  std::move(of_chat.variables.begin(), of_chat.variables.end(), std::back_inserter(variables));
+  absl::StatusOr<MarkedText> text = chosen->text.Render(std::move(variables), chat.now, keep_going, limits);
   if (absl::IsInvalidArgument(text.status())) {
     return absl::InvalidArgumentError(
         absl::StrCat("messages: they cannot be rendered: ", OneLine(text.status()).message(), kInstead));
@@ -116,8 +130,20 @@ absl::StatusOr<std::string> ChatTemplate::Render(const Chat& chat, KeepGoing kee
 
 absl::StatusOr<std::vector<int32_t>> ChatTemplate::Encode(const Tokenizer& tokenizer, const Chat& chat,
                                                           KeepGoing keep_going) const {
-  RUNAHEAD_ASSIGN_OR_RETURN(const MarkedText text, Rendered(chat, keep_going));
+  const auto render = [&](const Chat& given) { return Rendered(given, keep_going); };
+  RUNAHEAD_ASSIGN_OR_RETURN(const MarkedText text, render(chat));
+  RUNAHEAD_RETURN_IF_ERROR(CheckNothingIsLost(chat, ChosenFor(chat)->forms, text, render));
   return tokenizer.EncodeParts(Parts(text), keep_going);
+}
+
+std::vector<std::string> ChatTemplate::LeftOut() const {
+  std::vector<std::string> left_out;
+  for (const ChatProbe& probe : ChatProbes()) {
+    const auto rendered = [&](const char* text) { return Rendered(probe.chat(text), Always, kProbeLimits); };
+    const absl::StatusOr<MarkedText> one = rendered(kProbeTexts[0]), other = rendered(kProbeTexts[1]);
+    if (one.ok() && other.ok() && *one == *other) left_out.emplace_back(probe.what);
+  }
+  return left_out;
 }
 
 absl::Status CheckJsonArray(std::string_view json) {
@@ -126,10 +152,6 @@ absl::Status CheckJsonArray(std::string_view json) {
 
 absl::Status CheckJsonObject(std::string_view json) {
   return CheckJson<jinja::Dict>(json, "object");
-}
-
-bool IsKnownRole(std::string_view role) {
-  return std::find(kKnownRoles.begin(), kKnownRoles.end(), role) != kKnownRoles.end();
 }
 
 }  // namespace runahead

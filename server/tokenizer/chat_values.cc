@@ -114,11 +114,21 @@ absl::StatusOr<jinja::Value> ToolCalls(const std::string& json, const std::strin
   return std::make_shared<const jinja::List>(std::move(values));
 }
 
-absl::StatusOr<jinja::Value> MessageValue(const ChatMessage& message, const std::string& place) {
+jinja::Value ContentValue(const std::string& content, bool in_parts) {
+  jinja::Value text = TextValue(content, /*own=*/false);
+  if (!in_parts) return text;
+  jinja::Dict part;
+  part.Set(U"type", TextValue("text", /*own=*/false));
+  part.Set(U"text", std::move(text));
+  return std::make_shared<const jinja::List>(std::vector<jinja::Value>{Shared(std::move(part))});
+}
+
+absl::StatusOr<jinja::Value> MessageValue(const ChatMessage& message, const ContentForms& forms,
+                                          const std::string& place) {
   if (message.role.empty()) return absl::InvalidArgumentError(place + ".role: it is empty");
   jinja::Dict dict;
   dict.Set(U"role", TextValue(message.role, IsKnownRole(message.role)));
-  dict.Set(U"content", TextValue(message.content, /*own=*/false));
+  dict.Set(U"content", ContentValue(message.content, forms.InParts(message.role)));
   if (message.name) dict.Set(U"name", TextValue(*message.name, /*own=*/false));
   if (message.tool_call_id) dict.Set(U"tool_call_id", TextValue(*message.tool_call_id, /*own=*/false));
   if (message.reasoning_content) dict.Set(U"reasoning_content", TextValue(*message.reasoning_content, /*own=*/false));
@@ -129,11 +139,11 @@ absl::StatusOr<jinja::Value> MessageValue(const ChatMessage& message, const std:
   return std::make_shared<const jinja::Dict>(std::move(dict));
 }
 
-absl::StatusOr<jinja::Value> MessageValues(const std::vector<ChatMessage>& messages) {
+absl::StatusOr<jinja::Value> MessageValues(const std::vector<ChatMessage>& messages, const ContentForms& forms) {
   if (messages.empty()) return absl::InvalidArgumentError("messages: a chat needs at least one message");
   std::vector<jinja::Value> values;
   for (size_t i = 0; i < messages.size(); ++i) {
-    RUNAHEAD_ASSIGN_OR_RETURN(jinja::Value value, MessageValue(messages[i], absl::StrCat("messages[", i, "]")));
+    RUNAHEAD_ASSIGN_OR_RETURN(jinja::Value value, MessageValue(messages[i], forms, absl::StrCat("messages[", i, "]")));
     values.push_back(std::move(value));
   }
   return std::make_shared<const jinja::List>(std::move(values));
@@ -199,8 +209,8 @@ absl::Status CheckContinued(const Chat& chat, std::optional<bool> prompted) {
 
 }  // namespace
 
-absl::StatusOr<ChatValues> ValuesOf(const Chat& chat) {
-  RUNAHEAD_ASSIGN_OR_RETURN(jinja::Value messages, MessageValues(chat.messages));
+absl::StatusOr<ChatValues> ValuesOf(const Chat& chat, const ContentForms& forms) {
+  RUNAHEAD_ASSIGN_OR_RETURN(jinja::Value messages, MessageValues(chat.messages, forms));
   jinja::Value tools = jinja::None();
   if (!chat.tools.empty()) {
     RUNAHEAD_ASSIGN_OR_RETURN(tools, JsonAt("tools", chat.tools));

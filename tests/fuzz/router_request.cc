@@ -55,7 +55,7 @@ absl::Status Check(const v1::GenerateRequest& request) {
   RUNAHEAD_RETURN_IF_ERROR(ValidateRequest(request, kModel, /*experiments=*/true));
   RUNAHEAD_CHECK(TextBytes(request) <= kMaxPromptBytes && ChatJsonBytes(request.chat()) <= kMaxChatJsonBytes);
   if (request.has_chat()) RUNAHEAD_RETURN_IF_ERROR(Encode(request.chat()));
-  RUNAHEAD_RETURN_IF_ERROR(CheckTokens(request.token_ids().ids(), kModel));
+  RUNAHEAD_RETURN_IF_ERROR(CheckTokens("prompt", request.token_ids().ids(), kModel));
   RUNAHEAD_ASSIGN_OR_RETURN(const int32_t output, ResolveMaxTokens(request, 10, kModel));
   RUNAHEAD_CHECK(output >= 1 && output <= kModel.context_length - 10);
   return CheckChain(ResolveChain(request, 10, Schedule::kKvr), 4);

@@ -2,12 +2,17 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "server/tokenizer/chat_template.h"
 #include "tests/testing/json_chat.h"
+#include "tests/testing/tokenizer_json.h"
 
 namespace runahead {
 namespace {
@@ -50,6 +55,31 @@ TEST_F(TemplateGolden, EveryConversationIsRenderedOrRefusedAsTheReferenceDoes) {
       }
     }
   }
+}
+
+// What the reference renders without the newest message of a user or tool, or, where it never writes such, without one
+// that instructs.
+TEST_F(TemplateGolden, AChatIsRefusedWhereTheReferenceLeavesOutWhatItSays) {
+  const std::shared_ptr<const ModelFile> file = *ModelOfTokenizerJson(R"({"model": {"type": "BPE", "vocab": {"a": 0},
+      "merges": []}, "added_tokens": [], "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false}})");
+  const std::shared_ptr<const Tokenizer> tokenizer = *Tokenizer::FromModel(*file);
+  std::map<std::string, std::vector<size_t>> refused;
+  for (const auto& [name, rendered] : golden_["rendered"].items()) {
+    const ChatTemplate chat_template = Parsed(name);
+    for (size_t i = 0; i < chats_.size(); ++i) {
+      const auto ids = chat_template.Encode(*tokenizer, chats_[i]);
+      if (!rendered[i].is_null() && absl::IsInvalidArgument(ids.status())) refused[name].push_back(i);
+    }
+  }
+  EXPECT_EQ(refused, (std::map<std::string, std::vector<size_t>>{
+                         {"command_r", {23}},
+                         {"constructs", {12, 13, 27, 35}},
+                         {"deepseek", {23}},
+                         {"deepseek_text", {23}},
+                         {"mistral", {7, 9, 10, 13, 22, 23, 26, 33, 34, 36, 39, 40, 42, 48, 50, 52, 53, 59, 61}},
+                         {"phi3", {23, 34, 36, 38, 39, 40, 42, 48, 50, 51, 52, 53, 64}},
+                         {"qwen2_5", {23}},
+                         {"qwen3", {23}}}));
 }
 
 TEST_F(TemplateGolden, EveryTemplateOfTheFolderIsCompared) {

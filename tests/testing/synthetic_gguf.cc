@@ -46,7 +46,7 @@ absl::Status Validate(const SyntheticModel& m) {
 }
 
 void AddVocabulary(const SyntheticModel& m, GgufBuilder& file) {
-  const SyntheticVocabulary vocabulary = MakeSyntheticVocabulary(m.vocab);
+  const SyntheticVocabulary vocabulary = MakeSyntheticVocabulary(m.tokens > 0 ? m.tokens : m.vocab);
   file.AddString("tokenizer.ggml.model", "gpt2");
   file.AddString("tokenizer.ggml.pre", "smollm");
   file.AddStrings("tokenizer.ggml.tokens", vocabulary.tokens);

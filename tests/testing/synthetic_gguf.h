@@ -38,6 +38,7 @@ struct SyntheticModel {
   int64_t rotated = 0;   // dimensions of a head; 0: all. Phi-3, Qwen
   int64_t ffn = 160;
   int64_t vocab = 320;  // at least 259: every byte and three special tokens
+  int64_t tokens = 0;   // of the vocabulary, where rows of the model's tables only pad them; 0: as many as rows
   int64_t context_length = 4096;
   float rope_base = 10000;                             // of all but OPT
   SyntheticScaling scaling = SyntheticScaling::kNone;  // llama, Qwen; but llama3: StarCoder2, Gemma 3's global layers

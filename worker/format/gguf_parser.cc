@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "worker/format/gguf.h"
 #include "worker/format/gguf_cursor.h"
@@ -137,6 +138,7 @@ class GgufParser {
       if (absl::Status status = ReadArrayHeader(where, value); !status.ok()) return status;
     }
     if (absl::Status status = ReadElements(where, value); !status.ok()) return status;
+    if (value.type == Type::kString && !absl::StartsWith(*key, "tokenizer.")) Clean(*key, value);
     if (!file_.metadata_.emplace(*key, value).second) return Error(where, " appears twice");
     return absl::OkStatus();
   }
@@ -156,6 +158,21 @@ class GgufParser {
     if (*count > cursor_.remaining() / least)
       return Error(where, " announces ", *count, " elements, more than the file can hold");
     return absl::OkStatus();
+  }
+
+  // What is no text stays none of it: names go where only text may stand. Those of tokenizer.* are checked by who reads
+  // them, for whom bytes count.
+  void Clean(absl::string_view key, MetadataValue& value) {
+    const absl::string_view text(reinterpret_cast<const char*>(value.bytes.data()), value.bytes.size());
+    const bool is_name = key == "general.name";
+    std::string shown = is_name ? CleanName(text) : CleanText(text);
+    if (shown == text) return;
+    if (is_name) {
+      file_.remarks_.push_back(absl::StrCat(file_.path_, ": metadata key '", key,
+                                            "' is no name that can be shown everywhere; the model is called ", shown));
+    }
+    const std::string& kept = file_.cleaned_.emplace_back(std::move(shown));
+    value.bytes = {reinterpret_cast<const std::byte*>(kept.data()), kept.size()};
   }
 
   // Walks over the value's elements and keeps the bytes that they take.
@@ -197,6 +214,7 @@ class GgufParser {
                    " are allowed");
     }
     const std::string where = absl::StrCat("tensor ", Quoted(*name));
+    if (CleanText(*name) != *name) return Error(where, " has a name that is no text; no model has such");
     FileTensor tensor;
     tensor.name = std::string(*name);
     if (absl::Status status = ReadDims(where, tensor.dims); !status.ok()) return status;

@@ -130,6 +130,7 @@ class GgufSplit {
       }
       RemarkKeys(*file);
       const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+      append(whole_->remarks_, file->remarks_);
       append(whole_->parts_, file->parts_);
       append(whole_->weight_files_, file->weight_files_);
       fingerprints.push_back(file->fingerprint_);

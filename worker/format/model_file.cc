@@ -247,6 +247,12 @@ absl::StatusOr<const FileTensor*> ModelFile::FindTensor(absl::string_view name) 
   return &tensors_[found->second];
 }
 
+absl::StatusOr<int64_t> VocabularySize(const ModelFile& file) {
+  const absl::StatusOr<const FileTensor*> table = file.FindTensor("token_embd.weight");
+  if (!table.ok()) return table.status();
+  return (*table)->rows();
+}
+
 bool MostlyQuantised(const ModelFile& file) {
   int64_t quantised = 0, all = 0;
   for (const FileTensor& tensor : file.tensors()) {

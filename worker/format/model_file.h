@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -72,7 +73,8 @@ class ModelFile {
 
   bool Has(absl::string_view key) const;
 
-  // Typed metadata. NOT_FOUND when the key is missing, INVALID_ARGUMENT when it has another type or does not fit.
+  // Typed metadata. All texts but those of tokenizer.* are fit to be shown (CleanText, quoted.h), whatever the file
+  // has. NOT_FOUND when the key is missing, INVALID_ARGUMENT when it has another type or does not fit.
   absl::StatusOr<std::string> GetString(absl::string_view key) const;
   absl::StatusOr<uint64_t> GetUint(absl::string_view key) const;  // any integer type; negative values are refused
   absl::StatusOr<double> GetFloat(absl::string_view key) const;   // 32 or 64 bit; not finite is refused
@@ -131,11 +133,16 @@ class ModelFile {
   std::vector<std::string> remarks_;
   std::shared_ptr<const void> owner_;  // of what keys and values point into
   absl::flat_hash_map<absl::string_view, MetadataValue> metadata_;
+  std::deque<std::string> cleaned_;  // of GGUF: texts of metadata that the file has otherwise; they do not move
   absl::flat_hash_map<std::string, std::string> absent_;  // what is said of a key that is missing, where it is known
   std::vector<FileTensor> tensors_;
   absl::flat_hash_map<absl::string_view, size_t> tensor_index_;
   uint64_t fingerprint_ = 0;
 };
+
+// Ids below it are those that the model takes and draws: the rows of its table of tokens, and of its head. A tokenizer
+// may have more of them, or fewer, for tables are padded. NOT_FOUND: the file has no table.
+absl::StatusOr<int64_t> VocabularySize(const ModelFile& file);
 
 // Whether more than half of the elements of its tensors are of quantised types.
 bool MostlyQuantised(const ModelFile& file);

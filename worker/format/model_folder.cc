@@ -59,7 +59,7 @@ class FolderReader {
     const absl::StatusOr<HfModel> model = TranslateHfConfig(*config, In("config.json"), keys());
     if (!model.ok()) return model.status();
     if (!model->unread_keys.empty()) file_->remarks_.push_back(model->unread_keys);
-    keys().String("general.name", Name(*config));
+    keys().String("general.name", CleanName(Name(*config)));
     absl::Status status = ReadEnds(*config);
     if (status.ok()) status = ReadTokenizer();
     if (status.ok()) status = ReadTensors(*model);

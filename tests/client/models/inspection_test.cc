@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/models/inspection_output.h"
@@ -81,6 +82,23 @@ TEST(Inspection, SaysWhatAFileIs) {
   EXPECT_EQ(inspection->words->kind, "byte-level BPE");
   EXPECT_EQ(inspection->words->tokens, 320);
   EXPECT_TRUE(inspection->chat_template.ok());
+}
+
+TEST(Inspection, SaysThatNamesAndTablesAreNotAsTheFileHasThem) {
+  SyntheticModel model;
+  model.name = "Mod\xe8le";
+  model.tokens = 300;
+  const std::string path = WriteSynthetic(model, "inspected_padded");
+  const Inspection inspection = *InspectModel(path);
+  EXPECT_THAT(InspectionText(inspection, 0, 1),
+              AllOf(HasSubstr("name           Mod\\xe8le\n"), HasSubstr("vocabulary 320"),
+                    HasSubstr("300 tokens (the model's last 20 ids have no text)"), HasSubstr("is called Mod\\xe8le")));
+  EXPECT_EQ(Json::parse(InspectionJson(inspection, 0, 1)).at("config").at("name"), "Mod\\xe8le");
+  for (const auto& [ids, code] : {std::pair("319", 0), {"320", 1}}) {
+    TestProcess process({RUNAHEAD_BINARY, "detokenize", "--model", path, "--json", ids});
+    EXPECT_EQ(process.Wait(), code) << process.err();
+    EXPECT_EQ(process.out(), code == 0 ? "{\"text\":\"\"}\n" : "");
+  }
 }
 
 TEST(Inspection, CountsMemoryForEachWayToCompute) {

@@ -42,6 +42,7 @@ TEST(Logging, TextFromOutsideCannotForgeLines) {
   InitLogging("p", LogLevel::kInfo);
   const std::string line = StderrOf([] { LogInfo("c", "a\nb\x1b[2J{}%s é"); });
   EXPECT_THAT(line, HasSubstr("a\\nb\\x1b[2J{}%s é\n"));
+  EXPECT_THAT(StderrOf([] { LogInfo("c", "Mod\xe8le \u009b31m"); }), HasSubstr("Mod\\xe8le \\xc2\\x9b31m\n"));
 }
 
 // Quotes, a backslash, line ends, control characters, a NUL, bytes that are no UTF-8, and letters.

@@ -91,5 +91,30 @@ TEST_F(ChatInputTest, TheLastMessageIsContinuedWhereTheRequestSaysSo) {
   EXPECT_THAT(PromptOf(chat), HasSubstr("chat.continue_final_message: add_generation_prompt is true, too"));
 }
 
+// A template that has turns of users and assistants only.
+class ChatOfTwoInputTest : public ChatInputTest {
+ protected:
+  void SetUp() override {
+    RouterFixture::SetUp();
+    chat_template_ = ChatTemplate::Parse(
+        "{% for m in messages %}{% if m.role in ['user', 'assistant'] %}<|im_start|>{{ m.role }}\n"
+        "{% for part in m.content %}{{ part.text }}{% endfor %}<|im_end|>\n{% endif %}{% endfor %}",
+        "", "");
+    ASSERT_TRUE(chat_template_.ok()) << chat_template_.status();
+    Start({.prefill = 1});
+  }
+};
+
+TEST_F(ChatOfTwoInputTest, WhatTheModelWouldNotSeeIsRefusedByName) {
+  EXPECT_EQ(PromptOf(ChatOf({{"user", "Hi"}})), kUser);
+  const v1::ChatMessages lost = ChatOf({{"user", "Time?"}, {"assistant", "I ask."}, {"tool", "noon"}});
+  EXPECT_THAT(PromptOf(lost), HasSubstr("chat.messages[2].content: the model's chat template leaves it out"));
+  v1::GenerateRequest request;
+  *request.mutable_chat() = lost;
+  const testing::Got got = Generate(request);
+  EXPECT_EQ(got.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(BlamedField(got.status), "chat.messages[2].content");
+}
+
 }  // namespace
 }  // namespace runahead

@@ -11,6 +11,7 @@
 #include "server/rpc/status.h"
 #include "tests/server/router/faults_fixture.h"
 #include "tests/testing/await.h"
+#include "tests/testing/synthetic_gguf.h"
 
 namespace runahead {
 namespace {

@@ -22,9 +22,12 @@
 #include "server/base/descriptor.h"
 #include "server/router/inference_service.h"
 #include "server/rpc/transport_options.h"
+#include "server/tokenizer/tokenizer.h"
+#include "server/tokenizer/utf8.h"
 #include "tests/testing/await.h"
 #include "tests/testing/fake_worker.h"
 #include "tests/testing/gguf_builder.h"
+#include "tests/testing/router_fixture.h"
 #include "tests/testing/synthetic_gguf.h"
 #include "worker/format/open_model.h"
 
@@ -105,11 +108,38 @@ TEST(RouterProcess, RefusesTokensThatTheModelHasNoRowFor) {
   EXPECT_EQ(status.error_message(), "token_ids.ids[0]: 300 is not in [0, 300)");
 }
 
+// What Tokenize gives, Generate and Detokenize take.
+TEST(RouterProcess, TokenizeGivesNoTokensThatTheModelHasNoRowFor) {
+  RouterOptions options;
+  options.model = WriteWithFewerRows();
+  options.workers = {{"both", "127.0.0.1:1"}};
+  const auto router = RouterProcess::Start(options);
+  const auto tokenizer = *Tokenizer::FromModel(**OpenModelFile(options.model));
+  std::filesystem::remove(options.model);
+  ASSERT_TRUE(router.ok()) << router.status();
+  const auto stub =
+      v1::Inference::NewStub(grpc::CreateChannel((*router)->address(), grpc::InsecureChannelCredentials()));
+  int refused = 0;
+  for (int32_t id = 0; id < 320; ++id) {
+    grpc::ClientContext context;
+    v1::TokenizeRequest request;
+    request.set_text(tokenizer->Decode({id}, /*skip_special=*/false));
+    v1::TokenizeResponse response;
+    const grpc::Status status = stub->Tokenize(&context, request, &response);
+    for (const int32_t given : response.ids()) EXPECT_LT(given, 300);
+    if (status.ok()) continue;
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::OUT_OF_RANGE);
+    EXPECT_EQ(status.error_message(), absl::StrCat("text: its token ", id, " is none of the 300 that the model has"));
+    ++refused;
+  }
+  EXPECT_EQ(refused, 20);
+}
+
 // A fresh router of the model, and workers that agree with it.
 struct Cluster {
-  Cluster(int prefill, int decode) {
+  Cluster(int prefill, int decode, const SyntheticModel& model = {}) {
     const std::string path = absl::StrCat(::testing::TempDir(), "/router_series_", getpid(), ".gguf");
-    EXPECT_TRUE(WriteSyntheticGguf(SyntheticModel(), path).ok());
+    EXPECT_TRUE(WriteSyntheticGguf(model, path).ok());
     const auto file = *OpenModelFile(path);
     RouterOptions options;
     options.model = path;
@@ -127,12 +157,17 @@ struct Cluster {
     }
     router = *RouterProcess::Start(options);
     std::filesystem::remove(path);
+    stub = v1::Inference::NewStub(grpc::CreateChannel(router->address(), grpc::InsecureChannelCredentials()));
+  }
+  std::string MetricsPage() const {
+    const auto page = httplib::Client("http://" + router->metrics_address()).Get("/metrics");
+    return page ? page->body : "";
   }
   // Of each metric, by its name.
   std::map<std::string, int> CountSeries() const {
-    const auto page = httplib::Client("http://" + router->metrics_address()).Get("/metrics");
+    const std::string page = MetricsPage();
     std::map<std::string, int> series;
-    for (const absl::string_view line : absl::StrSplit(page ? page->body : "", '\n', absl::SkipEmpty())) {
+    for (const absl::string_view line : absl::StrSplit(page, '\n', absl::SkipEmpty())) {
       if (line[0] != '#') ++series[std::string(line.substr(0, line.find_first_of("{ ")))];
     }
     return series;
@@ -140,7 +175,71 @@ struct Cluster {
 
   std::vector<std::unique_ptr<testing::FakeWorker>> workers;
   std::unique_ptr<RouterProcess> router;
+  std::unique_ptr<v1::Inference::Stub> stub;
 };
+
+v1::Model OnlyModel(const Cluster& cluster) {
+  grpc::ClientContext context;
+  v1::ListModelsResponse response;
+  const grpc::Status status = cluster.stub->ListModels(&context, {}, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return response.models_size() == 1 ? response.models(0) : v1::Model();
+}
+
+// Prometheus refuses a whole page for one byte, and gRPC a whole message.
+TEST(RouterProcess, AModelWhoseNameIsNoUtf8IsServedUnderOneThatIs) {
+  SyntheticModel latin1;
+  latin1.name = "Mod\xe8le \x1b[31m";
+  const Cluster cluster(1, 1, latin1);
+  const std::string name = "Mod\\xe8le \\x1b[31m";
+  EXPECT_EQ(OnlyModel(cluster).name(), name);
+  const std::string page = cluster.MetricsPage();
+  EXPECT_TRUE(ReplaceInvalidUtf8(page) == page);
+  EXPECT_NE(page.find("model=\"Mod\\\\xe8le \\\\x1b[31m\""), std::string::npos);
+  v1::TokenizeRequest request;
+  request.set_model(name);
+  request.set_text("a");
+  grpc::ClientContext context;
+  v1::TokenizeResponse response;
+  EXPECT_TRUE(cluster.stub->Tokenize(&context, request, &response).ok()) << "it is called as it is announced";
+}
+
+// The last 20 rows of the model's tables are of no token, and are drawn all the same.
+TEST(RouterProcess, WhatAPaddedHeadDrawsIsTakenAgain) {
+  SyntheticModel padded;
+  padded.tokens = 300;
+  const Cluster cluster(1, 1, padded);
+  for (const auto& worker : cluster.workers) {
+    worker->Change([](testing::FakeBehaviour& behaviour) { behaviour.token = [](int64_t) { return 310; }; });
+  }
+  EXPECT_EQ(OnlyModel(cluster).vocabulary_size(), 320);
+  v1::GenerateRequest request;
+  request.mutable_token_ids()->add_ids(5);
+  request.mutable_stop()->set_max_tokens(2);
+  const auto drawn = [&] { return testing::Call(*cluster.stub, request).Finish(); };
+  EXPECT_TRUE(testing::Await("the workers have joined", [&] {
+    return OnlyModel(cluster).prefill_workers() == 1 && OnlyModel(cluster).decode_workers() == 1;
+  }));
+  const testing::Got first = drawn();
+  ASSERT_TRUE(first.status.ok()) << first.status;
+  ASSERT_EQ(first.ids(), (std::vector<int32_t>{310, 310}));
+  EXPECT_EQ(first.text(), "");
+  request.mutable_token_ids()->add_ids(310);
+  request.add_output_ids(310);
+  const testing::Got next = drawn();
+  EXPECT_TRUE(next.status.ok()) << next.status;
+  request.clear_output_ids();
+  request.mutable_stop()->add_stop_ids(310);
+  const testing::Got stopped = drawn();
+  EXPECT_TRUE(stopped.status.ok()) << stopped.status;
+  EXPECT_EQ(stopped.ids(), (std::vector<int32_t>{310}));
+  v1::DetokenizeRequest ids;
+  ids.add_ids(310);
+  v1::DetokenizeResponse text;
+  grpc::ClientContext context;
+  EXPECT_TRUE(cluster.stub->Detokenize(&context, ids, &text).ok());
+  EXPECT_EQ(text.text(), "");
+}
 
 // Every series is memory in each Prometheus that scrapes this, for as long as it keeps data. Was: 1,020.
 TEST(RouterProcess, AFreshRouterOfThirtyTwoWorkersHasFewSeries) {

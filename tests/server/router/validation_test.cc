@@ -191,8 +191,8 @@ TEST(ResolveMaxTokens, NamesTheNumbersWhenTheContextIsTooShort) {
 }
 
 TEST(CheckTokens, NamesATokenThatTheModelHasNoRowFor) {
-  EXPECT_TRUE(CheckTokens({0, 319}, kModel).ok());
-  const absl::Status status = CheckTokens({0, 320, 1}, kModel);
+  EXPECT_TRUE(CheckTokens("prompt", {0, 319}, kModel).ok());
+  const absl::Status status = CheckTokens("prompt", {0, 320, 1}, kModel);
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(status.message(), "prompt: its token 320 is none of the 320 that the model has");
   EXPECT_EQ(BlamedField(status), "prompt");

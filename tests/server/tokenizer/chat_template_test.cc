@@ -1,6 +1,7 @@
 #include "server/tokenizer/chat_template.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -294,6 +295,54 @@ TEST(ChatTemplate, JsonOfRequestsIsChecked) {
   EXPECT_THAT(std::string(CheckJsonObject("1").message()), HasSubstr("not a JSON object"));
 }
 
+// Templates in the manner of models that also see images. Of a text they write an empty turn.
+constexpr const char* kInParts[] = {
+    "{% for m in messages %}<{{ m['role'] }}>{% for part in m['content'] %}{% if part['type'] == 'text' %}"
+    "{{ part['text'] }}{% endif %}{% endfor %}</>{% endfor %}",
+    "{% for m in messages %}<{{ m.role }}>{{ m.content[0]['text'] }}</>{% endfor %}",
+    "{% macro shown(content) %}{% for part in content | selectattr('type', 'equalto', 'text') %}{{ part.text }}"
+    "{% endfor %}{% endmacro %}"
+    "{% for m in messages %}{% set c = m.content %}<{{ m.role }}>{{ shown(c) }}</>{% endfor %}"};
+
+TEST(ChatTemplate, ContentIsInPartsWhereTheTemplateReadsParts) {
+  Chat given = Of({{"system", "Be brief."}, {"user", "Who are you?"}, {"assistant", "A model."}, {"user", "Really?"}});
+  for (const char* source : kInParts) {
+    EXPECT_EQ(*Parsed(source).Render(given),
+              "<system>Be brief.</><user>Who are you?</><assistant>A model.</><user>Really?</>")
+        << source;
+  }
+  given = Begun("The capital is");
+  EXPECT_EQ(*Parsed(kInParts[0]).Render(given), "<user>Hi</><assistant>The capital is");
+  EXPECT_EQ(*Parsed(kInParts[1]).Render(Of({{"user", ""}})), "<user></>");
+}
+
+TEST(ChatTemplate, ContentIsATextWhereTheTemplateReadsBoth) {
+  EXPECT_EQ(*Parsed("{% set c = messages[0].content %}{% if c is string %}text {{ c }}{% else %}{% for p in c %}"
+                    "part {{ p.text }}{% endfor %}{% endif %}")
+                 .Render(Of({{"user", "Hi"}})),
+            "text Hi");
+  EXPECT_EQ(*Parsed("{% for c in messages[0].content %}{{ c }}{% endfor %}").Render(Of({{"user", "Hi"}})), "Hi");
+}
+
+TEST(ChatTemplate, EachRolesContentIsInTheFormThatTheTemplateReads) {
+  const ChatTemplate chat = Parsed(
+      "{% for m in messages %}{% if m.role == 'system' %}{{ m.content }}{% else %}{{ m.content[0].text }}{% endif %};"
+      "{% endfor %}");
+  EXPECT_EQ(*chat.Render(Of({{"system", "Be brief."}, {"user", "Hi"}})), "Be brief.;Hi;");
+}
+
+TEST(ChatTemplate, SaysWhatItLeavesOut) {
+  EXPECT_THAT(Parsed("{{ messages }}{{ tools }}{{ documents }}").LeftOut(), testing::IsEmpty());
+  EXPECT_THAT(Parsed(kPlain).LeftOut(),
+              testing::ElementsAre("reasoning of earlier turns", "reasoning of the turn that goes on", "tools",
+                                   "calls of tools", "names of messages", "documents"));
+  EXPECT_THAT(
+      Parsed("{% if messages[0].role != 'user' %}{{ raise_exception('no') }}{% endif %}{{ messages[0].content }}")
+          .LeftOut(),
+      testing::Not(testing::Contains("system messages")))
+      << "what is refused is not left out";
+}
+
 class FromFile : public testing::Test {
  protected:
   // A file with the synthetic vocabulary and `source` as its template; none when null.
@@ -339,7 +388,8 @@ TEST_F(FromFile, WhatUsersWriteIsNeverAControlToken) {
 TEST_F(FromFile, ToolsVariablesAndCallsAreNoControlTokensEither) {
   Load(
       "<|im_start|>{{ tools | tojson }}{{ x }}{{ messages[0].tool_calls[0] }}{{ messages[0].name | trim }}"
-      "{{ messages[0].reasoning_content.split(',') | join }}{{ messages[0].tool_call_id[1:] }}");
+      "{{ messages[0].reasoning_content.split(',') | join }}{{ messages[0].tool_call_id[1:] }}"
+      "{{ messages[0].content }}");
   const ChatTemplate chat = *ChatTemplate::FromModel(*file_, *tokenizer_);
   const std::string end = "<|im_end|>", quoted = "[\"<|im_end|>\"]";
   Chat given = Of({ChatMessage{"user", end, end, " " + end, end, quoted}});
@@ -359,6 +409,57 @@ TEST_F(FromFile, AControlTokenMayBeMadeOfAKnownRole) {
   };
   EXPECT_EQ(specials("start"), 0) << "what is no known role is the caller's word";
   EXPECT_EQ(specials("im_end"), 0);
+}
+
+// Whom a template passes over: what its source says of their turns.
+std::string Leaving(const std::string& role) {
+  return "{% for m in messages %}{% if m.role != '" + role +
+         "' %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}";
+}
+
+TEST_F(FromFile, AMessageOfWhichNothingIsRenderedIsRefusedByName) {
+  Chat given = Of({{"system", "Be brief."}, {"user", "Weather?"}, {"assistant", "I ask."}, {"tool", "rain"}});
+  const std::string why =
+      ".content: the model's chat template leaves it out, so that the model would see nothing of it";
+  for (const auto& [role, message] : std::map<std::string, int>{{"system", 0}, {"tool", 3}}) {
+    Load(Leaving(role).c_str());
+    const auto ids = ChatTemplate::FromModel(*file_, *tokenizer_)->Encode(*tokenizer_, given);
+    EXPECT_EQ(ids.status().code(), absl::StatusCode::kInvalidArgument) << role;
+    EXPECT_THAT(std::string(ids.status().message()), testing::StartsWith(absl::StrCat("messages[", message, "]", why)));
+    EXPECT_THAT(std::string(ids.status().message()), testing::Not(HasSubstr("rain")));
+  }
+  Load(Leaving("developer").c_str());
+  const ChatTemplate chat = *ChatTemplate::FromModel(*file_, *tokenizer_);
+  EXPECT_TRUE(chat.Encode(*tokenizer_, given).ok());
+  EXPECT_FALSE(chat.Encode(*tokenizer_, Of({{"developer", "a"}, {"user", "a"}})).ok()) << "the a is another's";
+  EXPECT_TRUE(chat.Encode(*tokenizer_, Of({{"developer", " \n"}, {"user", "a"}})).ok()) << "nothing is lost of it";
+  // When instructions are repeated is the template's business, as long as they are ever written.
+  Load(
+      "{% for m in messages %}{% if m.role != 'system' %}{% if loop.last and m.role == 'user' %}{{ messages[0].content "
+      "}}"
+      "{% endif %}{{ m.content }}{% endif %}{% endfor %}");
+  EXPECT_TRUE(ChatTemplate::FromModel(*file_, *tokenizer_)->Encode(*tokenizer_, given).ok());
+  // So are earlier turns.
+  Load("{{ messages[0].content }}|{{ messages[-1].content }}");
+  given = Of({{"user", "one"}, {"assistant", "eins"}, {"user", "two"}, {"assistant", "zwei"}, {"user", "three"}});
+  EXPECT_TRUE(ChatTemplate::FromModel(*file_, *tokenizer_)->Encode(*tokenizer_, given).ok());
+  // What stands there of it is nothing where it ends so.
+  Load("{{ messages[-1].content.split('</think>')[-1] }}");
+  EXPECT_FALSE(ChatTemplate::FromModel(*file_, *tokenizer_)->Encode(*tokenizer_, Of({{"user", "a</think>"}})).ok());
+  EXPECT_TRUE(ChatTemplate::FromModel(*file_, *tokenizer_)->Encode(*tokenizer_, Of({{"user", "</think>a"}})).ok());
+}
+
+TEST_F(FromFile, AMessageThatIsRenderedInAnotherFormIsNoneThatIsLost) {
+  for (const char* form : {"{{ m.content | upper }}", "{{ m.content | tojson }}", "{{ m | tojson(ensure_ascii=True) }}",
+                           "{{ m.content | trim }}", "{{ m.content.split('é') | join('-') }}",
+                           "{{ m.content | title }}", "{{ m.content | replace('\\n', ' ') }}", "{{ m.content[:2] }}",
+                           "{{ m.content | indent }}", "{{ m.content or raise_exception('empty') }}"}) {
+    Load(("{% for m in messages %}" + std::string(form) + "{% endfor %}").c_str());
+    const ChatTemplate chat = *ChatTemplate::FromModel(*file_, *tokenizer_);
+    for (const char* content : {"Wie spät ist es?", " \"é\"\n\\n ", "0", "1", "ALL", "a\nb"}) {
+      EXPECT_TRUE(chat.Encode(*tokenizer_, Of({{"user", content}})).ok()) << form << " of " << content;
+    }
+  }
 }
 
 TEST_F(FromFile, ChatsWithToolsHaveATemplateOfTheirOwnWhereThereIsOne) {

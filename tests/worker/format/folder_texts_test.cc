@@ -48,6 +48,15 @@ TEST(FolderTexts, VocabularyIsPassedOn) {
   EXPECT_EQ(*(*OpenFolder(folder.path()))->GetString("tokenizer.chat_template"), "own file");
 }
 
+TEST(FolderTexts, ANameThatCannotBeShownIsKeptAsOneThatCan) {
+  const FolderBuilder by_key = TinyFolder("named", R"(,"_name_or_path":"a/Some \u001b[31mmodel")");
+  by_key.WriteTensors();
+  EXPECT_EQ(*(*OpenFolder(by_key.path()))->GetString("general.name"), "Some \\x1b[31mmodel");
+  const FolderBuilder by_folder = TinyFolder("mod\xe8le");
+  by_folder.WriteTensors();
+  EXPECT_EQ(*(*OpenFolder(by_folder.path()))->GetString("general.name"), "mod\\xe8le");
+}
+
 TEST(FolderTexts, TokenIdsThatAreNoneAreRefused) {
   const FolderBuilder folder = TinyFolder("no_ids", R"(,"bos_token_id":null,"eos_token_id":null)");
   folder.WriteTensors();

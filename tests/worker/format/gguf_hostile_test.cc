@@ -270,5 +270,40 @@ TEST(GgufHostile, UnreadableTensorTypesAreNamed) {
   }
 }
 
+// A label, a message or a page that has such a byte cannot be read as a whole.
+TEST(GgufHostile, TextsThatAreNoneAreKeptAsOnesThatAre) {
+  GgufBuilder builder;
+  builder.AddString("general.name", "Mod\xe8le \"A\\B\" \x1b[31m\xe2\x80\xae\n");
+  builder.AddString("general.architecture", "ll\xff");
+  builder.AddString("general.license", "\u00a9 ok");
+  builder.AddString("ll.rope.scaling.type", std::string("a\0b", 3));
+  builder.AddString("tokenizer.ggml.pre", "\xff");
+  const auto file = ParseBytes(builder.Build());
+  ASSERT_TRUE(file.ok()) << file.status();
+  const std::string name = R"(Mod\xe8le "A\B" \x1b[31m\xe2\x80\xae\n)";
+  EXPECT_EQ(*(*file)->GetString("general.name"), name);
+  EXPECT_EQ(*(*file)->GetString("general.architecture"), "ll\\xff");
+  EXPECT_EQ(*(*file)->GetString("general.license"), "\u00a9 ok");
+  EXPECT_EQ(*(*file)->GetString("ll.rope.scaling.type"), "a\\x00b");
+  EXPECT_EQ(*(*file)->GetString("tokenizer.ggml.pre"), "\xff") << "whose reader says what is wrong";
+  EXPECT_THAT(
+      (*file)->remarks(),
+      testing::ElementsAre("test.gguf: metadata key 'general.name' is no name that can be shown everywhere; the "
+                           "model is called " +
+                           name));
+}
+
+TEST(GgufHostile, ANameIsNoLongerThanALabelShouldBe) {
+  GgufBuilder builder;
+  builder.AddString("general.name", std::string(1 << 20, 'x'));
+  EXPECT_EQ(*(*ParseBytes(builder.Build()))->GetString("general.name"), std::string(200, 'x') + "...");
+}
+
+TEST(GgufHostile, ATensorWhoseNameIsNoTextIsRefused) {
+  GgufBuilder builder;
+  builder.AddTensor("\xff", WeightType::kF32, {1}, std::string(4, '\0'));
+  EXPECT_EQ(Refusal(builder), "test.gguf: tensor '\\xff' has a name that is no text; no model has such");
+}
+
 }  // namespace
 }  // namespace runahead

@@ -1,0 +1,23 @@
+// What a caller says may be left out by a chat template, and nobody would notice but by a strange answer.
+#pragma once
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/tokenizer/chat.h"
+#include "server/tokenizer/chat_values.h"
+#include "server/tokenizer/marked_text.h"
+
+namespace runahead {
+
+// INVALID_ARGUMENT names the message whose content is more than space, and of which nothing stands in `text`, which is
+// what the template made of the chat: the newest of users and tools; and the newest of a role that instructs (system,
+// developer), if the template reads none of that role (`forms`). What it leaves out of earlier turns is its business,
+// and so is when it repeats instructions: some do before a user's words only, and not behind a tool's. Where a content
+// is not found as it is, or the template reads none of that role, the chat is rendered twice with another in its place:
+// what is the same then holds nothing of it, in whatever form. `render` is what made `text`; what it fails with but
+// INVALID_ARGUMENT is the answer.
+absl::Status CheckNothingIsLost(const Chat& chat, const ContentForms& forms, const MarkedText& text,
+                                absl::FunctionRef<absl::StatusOr<MarkedText>(const Chat&)> render);
+
+}  // namespace runahead
