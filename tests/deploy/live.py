@@ -72,6 +72,7 @@ class Cluster(Process):
             self.check()
         ready = json.loads(line)
         self.router, self.metrics, self.pids = ready["router"], ready["metrics"], ready["pids"]
+        self.http = ready.get("http")  # base URL of the OpenAI API
 
     def page(self, name):
         return fetch(f"http://{self.metrics[name]}/metrics")

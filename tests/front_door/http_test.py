@@ -1,0 +1,173 @@
+"""The OpenAI API of `runahead up`, as docs/http.md has it: by curl and the standard library, and by the openai SDK.
+
+usage: http_test.py RUNAHEAD MAKE_SYNTHETIC_GGUF
+"""
+
+import json
+import pathlib
+import random
+import re
+import shutil
+import sys
+import urllib.error
+import urllib.request
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "examples"))
+import fixture  # noqa: E402
+import live  # noqa: E402
+
+try:
+    import openai
+except ImportError:
+    openai = None
+
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/http.md"
+PAGE_ADDRESS = "127.0.0.1:8000"
+WORDS = "the chain hands keys and values on layer by layer while it computes é ü 漢字 \U0001f600 {} \" \\ \n <s>".split(" ")
+
+
+def text_of(dice, words):
+    return " ".join(dice.choice(WORDS) for _ in range(words))
+
+
+class HttpTest(fixture.ClusterTest):
+    def post(self, path, body, headers=None):
+        """Status and body of the answer."""
+        request = urllib.request.Request(self.cluster.http.removesuffix("/v1") + path, json.dumps(body).encode(),
+                                         {"Content-Type": "application/json", **(headers or {})})
+        try:
+            with urllib.request.urlopen(request, timeout=live.PATIENCE) as reply:
+                return reply.status, reply.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def streamed(self, path, body):
+        status, text = self.post(path, {**body, "stream": True, "stream_options": {"include_usage": True}})
+        self.assertEqual(status, 200, text)
+        events = [line.removeprefix("data: ") for line in text.split("\n") if line.startswith("data: ")]
+        self.assertEqual(events[-1], "[DONE]")
+        return [json.loads(event) for event in events[:-1]]
+
+    def test_the_pages_first_command_is_answered(self):
+        if shutil.which("curl") is None:
+            fixture.skip(self, "the page's command: no curl")
+        command = re.search(r"^(curl .*?)\n```", PAGE.read_text(), re.MULTILINE | re.DOTALL)[1]
+        command = command.replace("curl ", "curl -sS --fail-with-body ", 1)
+        command = command.replace(f"http://{PAGE_ADDRESS}/v1", self.cluster.http).replace("}]}", '}], "max_tokens": 8}')
+        answer = json.loads(self.shell(command))
+        self.assertEqual(answer["choices"][0]["message"]["role"], "assistant")
+        self.assertEqual(answer["usage"]["completion_tokens"], 8)
+
+    def test_both_doors_give_the_same_answers(self):
+        dice = random.Random(36)
+        for number in range(24):
+            prompt, seed, temperature = text_of(dice, dice.randint(1, 80)), dice.getrandbits(63), dice.choice((0, 0.7, 1))
+            sampling = {"seed": seed, "temperature": temperature, "top_p": dice.choice((1, 0.9)), "max_tokens": 12}
+            flags = [f"--seed={seed}", f"--temperature={temperature}", f"--top-p={sampling['top_p']}"]
+            chat = bool(number % 2)
+            path = "/v1/chat/completions" if chat else "/v1/completions"
+            body = {**sampling, **({"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt})}
+            with self.subTest(number=number, body=body):
+                wanted = self.answer(*(["--message", f"user:{prompt}"] if chat else ["--prompt", prompt]), *flags,
+                                     max_tokens=12)
+                status, text = self.post(path, body)
+                self.assertEqual(status, 200, text)
+                choice = json.loads(text)["choices"][0]
+                self.assertEqual(choice["message"]["content"] if chat else choice["text"], wanted["text"])
+                self.assertEqual(choice["finish_reason"], wanted["finish_reason"])
+                self.assertEqual(json.loads(text)["usage"]["prompt_tokens"], wanted["usage"]["prompt_tokens"])
+                events = self.streamed(path, body)
+                pieces = [event["choices"][0] for event in events if event["choices"]]
+                joined = "".join((piece["delta"].get("content") or "") if chat else piece["text"] for piece in pieces)
+                self.assertEqual(joined, wanted["text"])
+                self.assertEqual(events[-1]["usage"]["completion_tokens"], wanted["usage"]["completion_tokens"])
+
+    def test_ids_go_there_and_back(self):
+        prompt = text_of(random.Random(7), 40)
+        _, text = self.post("/tokenize", {"prompt": prompt, "add_special_tokens": False})
+        _, back = self.post("/detokenize", {"tokens": json.loads(text)["tokens"]})
+        self.assertEqual(json.loads(back)["prompt"], prompt)
+        status, answer = self.post("/v1/completions", {"prompt": json.loads(text)["tokens"], "max_tokens": 3})
+        self.assertEqual(status, 200, answer)
+        self.assertEqual(json.loads(answer)["usage"]["prompt_tokens"], json.loads(text)["count"])
+
+    def test_what_no_client_should_send_is_refused_and_the_door_goes_on(self):
+        for body in ([], "text", {"messages": "hi"}, {"messages": [{}]}, {"messages": [{"role": "user", "content": 5}]},
+                     {"messages": [{"role": "user", "content": "hi"}], "max_tokens": "many"},
+                     {"messages": [{"role": "user", "content": "hi"}], "temperature": 1e300},
+                     {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}):
+            with self.subTest(body=body):
+                status, text = self.post("/v1/chat/completions", body)
+                self.assertEqual(status, 400, text)
+                self.assertTrue(json.loads(text)["error"]["message"])
+        self.assertEqual(self.post("/v1/completions", {"prompt": "go on", "max_tokens": 1})[0], 200)
+
+
+@fixture.unittest.skipIf(openai is None, "no openai SDK")
+class SdkTest(fixture.ClusterTest):
+    MESSAGES = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Who are you?"}]
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.client = openai.OpenAI(base_url=cls.cluster.http, api_key="none", max_retries=0, timeout=live.PATIENCE)
+        cls.client = cls.enterClassContext(cls.client)
+
+    def chat(self, **more):
+        return self.client.chat.completions.create(
+            model="", **{"messages": self.MESSAGES, "max_tokens": 12, "seed": 3, **more})
+
+    def test_lists_the_model(self):
+        models = self.client.models.list().data
+        self.assertEqual([model.id for model in models], ["synthetic"])
+        self.assertEqual(self.client.models.retrieve("synthetic").id, "synthetic")
+
+    def test_streams_what_it_gives_at_once(self):
+        whole = self.chat()
+        self.assertEqual(whole.usage.completion_tokens, 12)
+        events = list(self.chat(stream=True, stream_options={"include_usage": True}))
+        text = "".join(event.choices[0].delta.content or "" for event in events if event.choices)
+        self.assertEqual(text, whole.choices[0].message.content)
+        self.assertEqual(events[-1].usage.total_tokens, whole.usage.total_tokens)
+
+    def test_log_probabilities_are_those_of_the_tokens(self):
+        answer = self.chat(logprobs=True, top_logprobs=3, temperature=0)
+        tokens = answer.choices[0].logprobs.content
+        self.assertEqual(len(tokens), 12)
+        for token in tokens:
+            self.assertEqual(len(token.top_logprobs), 3)
+            self.assertEqual(token.logprob, token.top_logprobs[0].logprob)  # greedy
+        self.assertIn(bytes(tokens[0].bytes).decode(errors="replace")[:1], answer.choices[0].message.content)
+
+    def test_several_choices_differ_and_come_again(self):
+        first = [choice.message.content for choice in self.chat(n=3, temperature=1).choices]
+        self.assertEqual(len(set(first)), 3)
+        self.assertEqual([choice.message.content for choice in self.chat(n=3, temperature=1).choices], first)
+        self.assertEqual(self.chat(temperature=1).choices[0].message.content, first[0])
+
+    def test_completions_echo_their_prompts(self):
+        answer = self.client.completions.create(model="synthetic", prompt=["one", "two"], max_tokens=4, echo=True)
+        self.assertEqual([choice.text[:3] for choice in answer.choices], ["one", "two"])
+
+    def test_errors_are_the_sdks(self):
+        with self.assertRaises(openai.BadRequestError) as wrong:
+            self.chat(top_p=2)
+        self.assertEqual(wrong.exception.param, "top_p")
+        with self.assertRaises(openai.NotFoundError) as missing:
+            self.client.chat.completions.create(model="other", messages=self.MESSAGES)
+        self.assertEqual(missing.exception.code, "model_not_found")
+        with self.assertRaises(openai.BadRequestError) as unsupported:
+            self.chat(response_format={"type": "json_object"})
+        self.assertEqual(unsupported.exception.param, "response_format")
+
+    def test_a_closed_stream_ends_its_request(self):
+        with self.chat(stream=True, max_tokens=fixture.LONG) as stream:
+            next(iter(stream))
+        live.until(lambda: "\nrunahead_kv_leases 0\n" in self.cluster.page("decode-0"), "the lease is given back")
+
+
+if __name__ == "__main__":
+    if openai is None:
+        print("did not run here: the openai SDK's tests: it is not installed (tests/front_door/requirements.txt)")
+    fixture.main()
