@@ -40,8 +40,8 @@ struct OpenAiCalls {
 };
 
 // Read the body of a request: JSON of the OpenAI API with vLLM's usual additions. What is null is as if it were absent.
-// Errors: INVALID_ARGUMENT, which names the member (FieldError), also where it is known but not supported;
-// NOT_FOUND for a model that is not served.
+// Errors: INVALID_ARGUMENT, which names the member (FieldError), also where it is known but not supported. A model that
+// is not served is passed on: the router refuses it, and says what it serves.
 absl::StatusOr<OpenAiCalls> ReadChatRequest(absl::string_view body, const DoorFacts& facts);
 absl::StatusOr<OpenAiCalls> ReadCompletionRequest(absl::string_view body, const DoorFacts& facts);
 
