@@ -1,4 +1,4 @@
-// Which workers may work together. Pure.
+// Which workers may work together, and what the model is called. Pure, but for the working directory.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,10 @@ struct ModelInfo {
   std::string alias = {};  // the file's name without folder and .gguf: a second name to call it by; may be empty
   std::string tokenizer_fingerprint = {}, chat_template_fingerprint = {};
 };
+
+// What the file or folder at `path` is called, however the path is spelled: "/models/some-model.Q4_1.gguf" and
+// "some-model.Q4_1.gguf" give "some-model.Q4_1", "some-model/" and "./some-model/." give "some-model".
+std::string AliasOf(const std::string& path);
 
 // Whether `name` means this model: its name or its alias, whatever the case. Names inside GGUF files are often long and
 // full of blanks; people know the file.

@@ -35,7 +35,6 @@
 #include "server/rpc/process_tls.h"
 #include "server/rpc/server.h"
 #include "server/rpc/transport_metrics.h"
-#include "worker/format/gguf_split.h"
 #include "worker/format/open_model.h"
 
 namespace runahead {
@@ -45,11 +44,6 @@ namespace {
 constexpr int kReceiveBuffer = 256 << 10;
 
 constexpr char kServiceName[] = "runahead.v1.Inference";
-
-// "/models/some-model.Q4_1.gguf" -> "some-model.Q4_1"
-std::string AliasOf(const std::string& path) {
-  return WithoutGgufEnding(path.substr(path.rfind('/') + 1));
-}
 
 absl::StatusOr<ModelInfo> ReadModelInfo(const ModelFile& file, const Tokenizer& tokenizer) {
   ModelInfo model;
