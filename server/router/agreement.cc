@@ -1,12 +1,15 @@
 #include "server/router/agreement.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/rpc/transport_options.h"
+#include "worker/format/gguf_split.h"
 
 namespace runahead {
 namespace {
@@ -21,6 +24,12 @@ void Compare(const char* what, const T& worker, const T& wanted, std::vector<std
 }
 
 }  // namespace
+
+std::string AliasOf(const std::string& path) {
+  std::error_code ignored;
+  const std::filesystem::path whole = std::filesystem::absolute(path, ignored).lexically_normal();
+  return WithoutGgufEnding((whole.has_filename() ? whole : whole.parent_path()).filename().string());
+}
 
 bool IsNameOf(const ModelInfo& model, absl::string_view name) {
   return absl::EqualsIgnoreCase(name, model.name) ||

@@ -1,4 +1,4 @@
-// Which workers may work together. Pure.
+// Which workers may work together, and what the model is called. Pure, but for the working directory.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,10 @@ struct ModelInfo {
   std::string tokenizer_fingerprint = {}, chat_template_fingerprint = {};
   ModelAdvice advice = {};
 };
+
+// What the file or folder at `path` is called, however the path is spelled: "/models/some-model.Q4_1.gguf" and
+// "some-model.Q4_1.gguf" give "some-model.Q4_1", "some-model/" and "./some-model/." give "some-model".
+std::string AliasOf(const std::string& path);
 
 // Whether `name` means this model: its name or its alias, whatever the case. Names inside GGUF files are often long and
 // full of blanks; people know the file.

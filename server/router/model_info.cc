@@ -8,18 +8,8 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/printable.h"
 #include "server/router/model_advice.h"
-#include "worker/format/gguf_split.h"
 
 namespace runahead {
-namespace {
-
-// "/models/some-model.Q4_1.gguf" -> "some-model.Q4_1"
-std::string AliasOf(const std::string& path) {
-  return OneLine(WithoutGgufEnding(path.substr(path.rfind('/') + 1)));
-}
-
-}  // namespace
-
 absl::StatusOr<ModelInfo> ReadModelInfo(const ModelFile& file) {
   ModelInfo model;
   RUNAHEAD_ASSIGN_OR_RETURN(const std::string architecture, file.GetString("general.architecture"));
@@ -38,7 +28,7 @@ absl::StatusOr<ModelInfo> ReadModelInfo(const ModelFile& file) {
   model.fingerprint = absl::StrFormat("%016x", file.fingerprint());
   model.tokenizer_fingerprint = absl::StrFormat("%016x", file.tokenizer_fingerprint());
   model.chat_template_fingerprint = absl::StrFormat("%016x", file.chat_template_fingerprint());
-  model.alias = AliasOf(file.path());
+  model.alias = OneLine(AliasOf(file.path()));
   RUNAHEAD_ASSIGN_OR_RETURN(model.advice, ReadModelAdvice(file));
   return model;
 }

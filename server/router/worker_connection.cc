@@ -97,7 +97,7 @@ absl::Status WorkerConnection::Serve() {
     return Attend(worker, channel);
   }
   const WorkerState unreached = ever_joined_ ? WorkerState::kLost : WorkerState::kConnecting;
-  const bool refused = absl::IsFailedPrecondition(why) || absl::IsUnauthenticated(why);
+  const bool refused = absl::IsFailedPrecondition(why) || absl::IsUnauthenticated(why) || absl::IsAlreadyExists(why);
   owner_.Left(index_, refused ? WorkerState::kRefused : unreached, why);
   return why;
 }

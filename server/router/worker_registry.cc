@@ -112,7 +112,9 @@ absl::Status WorkerRegistry::Admit(int index, const v1::Capabilities& capabiliti
     MutexLock lock(mu_);
     known_[index].name = capabilities.name();
     spec.address = fleet_.address(index);
-    if (absl::Status refused = CheckAgreement(spec, capabilities, model_, dtype_, nullptr); !refused.ok()) {
+    absl::Status refused = Claim(index, capabilities);
+    if (refused.ok()) refused = CheckAgreement(spec, capabilities, model_, dtype_, nullptr);
+    if (!refused.ok()) {
       pool_.Refused(index);
       pool_changed_.NotifyAll();
       return refused;
@@ -123,6 +125,19 @@ absl::Status WorkerRegistry::Admit(int index, const v1::Capabilities& capabiliti
   RUNAHEAD_ASSIGN_OR_RETURN(const PoolTerms pool, AwaitChoice());
   RUNAHEAD_RETURN_IF_ERROR(CheckAgreement(spec, capabilities, model_, dtype_, &pool));
   members_[index].capabilities = capabilities;
+  return absl::OkStatus();
+}
+
+// A worker is who it says it is, however its address is written: two streams to one would end each other in turn.
+absl::Status WorkerRegistry::Claim(int index, const v1::Capabilities& capabilities) {
+  for (size_t other = 0; other < known_.size(); ++other) {
+    if (static_cast<int>(other) == index || known_[other].incarnation != capabilities.incarnation()) continue;
+    return absl::AlreadyExistsError(
+        absl::StrCat("worker ", capabilities.name(), " is in use as ", fleet_.workers()[other].role, " at ",
+                     fleet_.address(static_cast<int>(other)),
+                     "; this second address of it stays unused meanwhile (one that does both has role both)"));
+  }
+  known_[index].incarnation = capabilities.incarnation();
   return absl::OkStatus();
 }
 
@@ -211,6 +226,7 @@ void WorkerRegistry::Left(int index, WorkerState state, const absl::Status& why)
       if (lost_.size() > kLostRemembered) lost_.pop_front();
       members_.erase(found);
     }
+    known_[index].incarnation.reset();
     pool_.Gone(index, clock_.Now());
     pool_changed_.NotifyAll();
     // One that drained first has stopped because it was asked to.
@@ -223,6 +239,8 @@ void WorkerRegistry::Left(int index, WorkerState state, const absl::Status& why)
       // The router's own doing.
     } else if (stopped) {
       LogOnce(index, absl::StrCat(Who(index), " has drained and stopped"), later);
+    } else if (absl::IsAlreadyExists(why)) {
+      LogOnce(index, absl::StrCat(Who(index), ": ", why.message()), later);
     } else if (known_[index].warnings.Due(state, clock_.Now())) {
       later.Warning("registry", Who(index), ": ", why.message());
     }

@@ -46,7 +46,9 @@ class WorkerRegistry final : private WorkerConnection::Owner, public Seats {
   };
   // What outlasts a membership.
   struct Known {
-    std::string name = {};         // as its worker said last; empty: none has answered
+    std::string name = {};  // as its worker said last; empty: none has answered
+    // Of the process that the seat has, from when it is admitted until it has left: no other seat may have it.
+    std::optional<uint64_t> incarnation = {};
     bool drains = false;           // as its worker said last, though its stream may have ended since
     std::string last_logged = {};  // by LogOnce, since it joined
     WarningPace warnings = {};
@@ -54,6 +56,8 @@ class WorkerRegistry final : private WorkerConnection::Owner, public Seats {
 
   // Waits until the pool is chosen, kChoiceTimeout at most.
   absl::Status Admit(int index, const v1::Capabilities& capabilities) override RUNAHEAD_EXCLUDES(mu_);
+  // The worker is this seat's; ALREADY_EXISTS where it is another one's, whose address is spelled otherwise.
+  absl::Status Claim(int index, const v1::Capabilities& capabilities) RUNAHEAD_REQUIRES(mu_);
   // Has its vote.
   void Answered(int index, const v1::Capabilities& capabilities, LogLater& later) RUNAHEAD_REQUIRES(mu_);
   absl::StatusOr<PoolTerms> AwaitChoice() RUNAHEAD_REQUIRES(mu_);

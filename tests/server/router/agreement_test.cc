@@ -1,11 +1,23 @@
 #include "server/router/agreement.h"
 
+#include <filesystem>
+
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "server/rpc/transport_options.h"
 
 namespace runahead {
 namespace {
+
+TEST(AliasOf, IsTheSameHoweverThePathIsSpelled) {
+  for (const char* path : {"/models/Small-1B", "/models/Small-1B/", "/models/Small-1B/.", "/models//Small-1B//",
+                           "/models/other/../Small-1B", "Small-1B", "./Small-1B/", "/models/Small-1B.gguf"}) {
+    EXPECT_EQ(AliasOf(path), "Small-1B") << path;
+  }
+  const std::string here = std::filesystem::current_path().filename();
+  EXPECT_EQ(AliasOf("."), here);
+  EXPECT_EQ(AliasOf("./"), here);
+}
 
 TEST(CheckAgreement, NamesEverythingThatDiffers) {
   const ModelInfo model{"tiny", "abc", 100, 320, "", "words", "chats"};

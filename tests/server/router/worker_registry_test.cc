@@ -4,6 +4,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "gmock/gmock.h"
 #include "tests/testing/await.h"
 #include "tests/testing/router_fixture.h"
@@ -127,6 +128,27 @@ TEST_F(WorkerRegistryTest, WarnsAgainOfAWorkerThatWasBackMeanwhile) {
   }
   registry_.reset();
   EXPECT_EQ(WarningsOf(address, ": ", ::testing::internal::GetCapturedStderr()), 2u);
+}
+
+// The same process at 127.0.0.1 and at localhost: a second stream to it would end the first one, and so on.
+TEST_F(WorkerRegistryTest, AWorkerThatIsListedInTwoSpellingsIsUsedOnce) {
+  ::testing::internal::CaptureStderr();
+  Start({.prefill = 1, .vacant = 1});
+  const std::string first = prefill_[0]->address();
+  const std::string second = absl::StrCat("localhost:", absl::StripPrefix(first, "127.0.0.1:"));
+  constexpr int kSecond = 2;  // seat
+  registry_->Occupy(kSecond, second);
+  ASSERT_TRUE(MetricBecomes("runahead_workers{role=\"prefill\",state=\"refused\"}", 1));
+  EXPECT_EQ(Metric("runahead_workers{role=\"prefill\",state=\"ready\"}"), 1);
+  EXPECT_TRUE(Generate(Ids(4, 8)).status.ok());
+  // Where the first one's address goes away, the second is as good.
+  registry_->Vacate(0);
+  AwaitReady(1, 1);
+  EXPECT_EQ(Generate(Ids(4, 8)).started().plan().workers(0), "prefill-0");
+  registry_.reset();
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, ContainsRegex(absl::StrCat("prefill-0 at ", second, ": .*is in use as prefill at ", first)));
+  EXPECT_EQ(WarningsOf("prefill-0", "", log), 0u) << log;
 }
 
 std::string Workers(const char* role, const char* state) {
