@@ -1,10 +1,12 @@
 #include "server/router/model_advice.h"
 
 #include <optional>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/logging.h"
 #include "server/base/text_file.h"
 #include "server/tokenizer/json_view.h"
 
@@ -20,6 +22,16 @@ absl::StatusOr<std::optional<double>> Number(const JsonView& json, absl::string_
   RUNAHEAD_ASSIGN_OR_RETURN(const double number, value.Number());
   if (number >= min && number <= max) return number;
   return value.Error(number, " is not from ", min, " to ", max);
+}
+
+// Nothing where there is no such file.
+absl::StatusOr<v1::SamplingParams> ReadSampling(const ModelFile& file) {
+  if (file.container() != ModelFile::Container::kFolder) return v1::SamplingParams();
+  const std::string path = absl::StrCat(file.path(), "/generation_config.json");
+  const absl::StatusOr<std::string> text = ReadTextFile(path, kMostConfigBytes);
+  if (absl::IsNotFound(text.status())) return v1::SamplingParams();
+  RUNAHEAD_RETURN_IF_ERROR(text.status());
+  return ParseGenerationConfig(*text, path);
 }
 
 }  // namespace
@@ -60,7 +72,7 @@ absl::StatusOr<v1::SamplingParams> ParseGenerationConfig(absl::string_view text,
   return sampling;
 }
 
-absl::StatusOr<ModelAdvice> ReadModelAdvice(const ModelFile& file) {
+ModelAdvice ReadModelAdvice(const ModelFile& file) {
   ModelAdvice advice;
   std::string templates;
   for (const char* const key : {"tokenizer.chat_template", "tokenizer.chat_template.tool_use"}) {
@@ -69,12 +81,9 @@ absl::StatusOr<ModelAdvice> ReadModelAdvice(const ModelFile& file) {
   }
   advice.tool_format = ToolFormatOfTemplate(templates);
   advice.reasoning_format = ReasoningFormatOfTemplate(templates);
-  if (file.container() != ModelFile::Container::kFolder) return advice;
-  const std::string path = absl::StrCat(file.path(), "/generation_config.json");
-  const absl::StatusOr<std::string> text = ReadTextFile(path, kMostConfigBytes);
-  if (absl::IsNotFound(text.status())) return advice;
-  RUNAHEAD_RETURN_IF_ERROR(text.status());
-  RUNAHEAD_ASSIGN_OR_RETURN(advice.sampling, ParseGenerationConfig(*text, path));
+  absl::StatusOr<v1::SamplingParams> sampling = ReadSampling(file);
+  if (!sampling.ok()) LogWarning("model", "nothing is recommended for sampling: ", sampling.status().message());
+  if (sampling.ok()) advice.sampling = *std::move(sampling);
   return advice;
 }
 

@@ -16,15 +16,16 @@ struct ModelAdvice {
   v1::SamplingParams sampling;   // of generation_config.json; what it does not say is absent
 };
 
-// Of the chat template and, in a folder, generation_config.json. A file that is not there says nothing; one that is no
-// JSON, or has other types or impossible values, is INVALID_ARGUMENT with its name.
-absl::StatusOr<ModelAdvice> ReadModelAdvice(const ModelFile& file);
+// Of the chat template and, in a folder, generation_config.json. What cannot be read recommends nothing, and is said in
+// the log.
+ModelAdvice ReadModelAdvice(const ModelFile& file);
 
 // How a chat template teaches its model to call tools, and to think before it answers.
 std::string ToolFormatOfTemplate(absl::string_view chat_template);
 std::string ReasoningFormatOfTemplate(absl::string_view chat_template);
 
-// generation_config.json, as a text; `name` stands for it in errors.
+// generation_config.json, as a text; `name` stands for it in errors. INVALID_ARGUMENT where it is no JSON, or has other
+// types, or values that no request may carry.
 absl::StatusOr<v1::SamplingParams> ParseGenerationConfig(absl::string_view text, const std::string& name);
 
 }  // namespace runahead

@@ -10,6 +10,7 @@
 #include "server/router/model_advice.h"
 
 namespace runahead {
+
 absl::StatusOr<ModelInfo> ReadModelInfo(const ModelFile& file) {
   ModelInfo model;
   RUNAHEAD_ASSIGN_OR_RETURN(const std::string architecture, file.GetString("general.architecture"));
@@ -29,7 +30,7 @@ absl::StatusOr<ModelInfo> ReadModelInfo(const ModelFile& file) {
   model.tokenizer_fingerprint = absl::StrFormat("%016x", file.tokenizer_fingerprint());
   model.chat_template_fingerprint = absl::StrFormat("%016x", file.chat_template_fingerprint());
   model.alias = OneLine(AliasOf(file.path()));
-  RUNAHEAD_ASSIGN_OR_RETURN(model.advice, ReadModelAdvice(file));
+  model.advice = ReadModelAdvice(file);
   return model;
 }
 

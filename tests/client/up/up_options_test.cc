@@ -128,6 +128,32 @@ TEST(UpOptions, AnEmulatedHostNeedsAnEmulatedLink) {
   EXPECT_TRUE(CheckUpOptions(options).ok());
 }
 
+TEST(UpOptions, PutAGatewayBeforeTheRouterUnlessThatSpeaksTls) {
+  UpOptions options;
+  EXPECT_TRUE(options.has_gateway());
+  options.model_aliases = {"gpt-4o"};
+  const ChildSpec free = GatewaySpec(options, "/bin", "127.0.0.1:9");
+  EXPECT_EQ(free.name, "gateway");
+  EXPECT_EQ(free.binary, "/bin/runahead-gateway");
+  EXPECT_EQ(free.listen, "127.0.0.1:0");
+  EXPECT_THAT(free.args,
+              ElementsAre("--router=127.0.0.1:9", StartsWith("--drain-timeout="), "--model-aliases=gpt-4o"));
+  options.http = "127.0.0.1:8000";
+  EXPECT_EQ(GatewaySpec(options, "/bin", "127.0.0.1:9").listen, "127.0.0.1:8000");
+  EXPECT_TRUE(CheckUpOptions(options).ok());
+  options.http = "8000";
+  EXPECT_THAT(std::string(CheckUpOptions(options).message()), StartsWith("--http: "));
+  options.http = "off";
+  EXPECT_FALSE(options.has_gateway());
+  EXPECT_TRUE(CheckUpOptions(options).ok());
+  options.tls.cert = "cert.pem";
+  options.http = "auto";
+  EXPECT_FALSE(options.has_gateway());
+  EXPECT_TRUE(CheckUpOptions(options).ok());
+  options.http = "127.0.0.1:8000";
+  EXPECT_THAT(std::string(CheckUpOptions(options).message()), StartsWith("--http: the router speaks TLS"));
+}
+
 TEST(UpOptions, TellTheRouterItsWorkersInOrder) {
   UpOptions options;
   options.model = "m.gguf";

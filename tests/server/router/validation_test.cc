@@ -174,6 +174,8 @@ TEST(ResolveMaxTokens, TakesWhatTheContextLeaves) {
   EXPECT_EQ(*ResolveMaxTokens(request, 10, {"", "", 4096, 320}), 1024);
   EXPECT_EQ(*ResolveMaxTokens(request, 900, kModel), 100);
   EXPECT_EQ(*ResolveMaxTokens(request, 999, kModel), 1);
+  request.mutable_stop()->set_fill_context(true);
+  EXPECT_EQ(*ResolveMaxTokens(request, 10, {"", "", 4096, 320}), 4086);
   request.mutable_stop()->set_max_tokens(100);
   EXPECT_EQ(*ResolveMaxTokens(request, 900, kModel), 100);
 }
