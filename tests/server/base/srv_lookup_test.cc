@@ -63,7 +63,7 @@ TEST_F(SrvLookupTest, AShortNameIsSoughtInTheSearchDomains) {
         const auto named = LookUpSrv("_worker._tcp.prefill", names_.address());
         std::fprintf(stderr, "%s\n",
                      named.ok() ? absl::StrJoin(*named, ",").c_str() : named.status().ToString().c_str());
-        std::_Exit(names_.asked("_worker._tcp.prefill.other.test") == 1 ? 0 : 1);
+        std::_Exit(names_.asked("_worker._tcp.prefill.other.test") >= 1 ? 0 : 1);  // late answers are asked for again
       },
       ::testing::ExitedWithCode(0), "^prefill-0\\.prefill\\.example\\.test:7000");
 }
