@@ -7,6 +7,8 @@ namespace {
 
 constexpr char kRequests[] = "runahead_gateway_requests_total";
 constexpr char kRequestsHelp[] = "Requests over HTTP by route and by the status of their answers";
+constexpr char kIgnored[] = "runahead_gateway_ignored_members_total";
+constexpr char kIgnoredHelp[] = "Members of requests that the gateway does not know, and did not look at";
 constexpr size_t kMostMembers = 64;  // that have a series of their own
 
 }  // namespace
@@ -20,6 +22,7 @@ GatewayMetrics::GatewayMetrics(MetricRegistry& registry)
   for (const char* const route : {"/v1/chat/completions", "/v1/completions", "/v1/models"}) {
     registry.AddCounter(kRequests, kRequestsHelp, {{"route", route}, {"code", "200"}});
   }
+  registry.AddCounter(kIgnored, kIgnoredHelp, {{"member", "other"}});
 }
 
 void GatewayMetrics::Answered(const std::string& route, int status) {
@@ -27,10 +30,7 @@ void GatewayMetrics::Answered(const std::string& route, int status) {
 }
 
 void GatewayMetrics::Ignored(const std::string& member) {
-  registry_
-      .AddCounter("runahead_gateway_ignored_members_total",
-                  "Members of requests that the gateway does not know, and did not look at",
-                  {{"member", registry_.Bounded("member", member, kMostMembers)}})
+  registry_.AddCounter(kIgnored, kIgnoredHelp, {{"member", registry_.Bounded("member", member, kMostMembers)}})
       .Increment();
 }
 

@@ -18,7 +18,8 @@ import metric_page  # noqa: E402
 
 MAKE_MODEL = pathlib.Path(sys.argv.pop()).resolve()
 RUNAHEAD = pathlib.Path(sys.argv.pop()).resolve()
-ROLES = {"router": "Router", "prefill-0": "Prefill worker", "prefill-1": "Prefill worker", "decode-0": "Decode worker"}
+ROLES = {"router": "Router", "prefill-0": "Prefill worker", "prefill-1": "Prefill worker", "decode-0": "Decode worker",
+         "gateway": "Gateway"}
 KEYS = "Router with API keys"
 # The unit that a name ends in, before what counters end in; or a count of something, or a state.
 UNITS = re.compile(r"_(seconds|bytes|bytes_per_second|ratio|tokens|info)$")
@@ -67,10 +68,11 @@ class MetricsTest(unittest.TestCase):
 
     def test_each_role_exposes_what_the_page_lists_for_it_and_nothing_else(self):
         page = metric_page.families()
-        self.assertEqual(set(page), {*ROLES.values(), KEYS, "Both kinds of workers", "All processes"})
+        self.assertEqual(set(page), {*ROLES.values(), KEYS, "Both kinds of workers", "Router and workers", "All processes"})
         for process, section in ROLES.items():
-            of_workers = {} if process == "router" else page["Both kinds of workers"]
-            promised = {**page[section], **of_workers, **page["All processes"]}
+            shared = {**({} if process in ("router", "gateway") else page["Both kinds of workers"]),
+                      **({} if process == "gateway" else page["Router and workers"]), **page["All processes"]}
+            promised = {**shared, **page[section]}
             found, _ = exposed(self.after[process])
             self.assertEqual(sorted(found), sorted(promised), process)
             for name, (kind, labels) in found.items():
@@ -94,7 +96,7 @@ class MetricsTest(unittest.TestCase):
         self.assertEqual(cluster.generate(3, "--max-tokens", "3", "--api-key", made["key"]), 0)
         found, helps = exposed(cluster.page("router"))
         page = metric_page.families()
-        self.assertEqual(sorted(found), sorted({**page["Router"], **page["All processes"], **page[KEYS]}))
+        self.assertEqual(sorted(found), sorted({**page["Router"], **page["Router and workers"], **page["All processes"], **page[KEYS]}))
         for name, (kind, labels) in page[KEYS].items():
             with self.subTest(name):
                 self.assertRegex(helps[name], r"^[A-Z0-9].{10,}$")

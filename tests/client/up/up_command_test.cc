@@ -19,8 +19,11 @@ namespace runahead {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using testing::Healthy;
+using ::testing::StartsWith;
 using testing::TestProcess;
 
 // A folder with the program and fakes of what it starts.

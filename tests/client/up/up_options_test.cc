@@ -136,8 +136,7 @@ TEST(UpOptions, PutAGatewayBeforeTheRouterUnlessThatSpeaksTls) {
   EXPECT_EQ(free.name, "gateway");
   EXPECT_EQ(free.binary, "/bin/runahead-gateway");
   EXPECT_EQ(free.listen, "127.0.0.1:0");
-  EXPECT_THAT(free.args,
-              ElementsAre("--router=127.0.0.1:9", StartsWith("--drain-timeout="), "--model-aliases=gpt-4o"));
+  EXPECT_THAT(free.args, ElementsAre("--router=127.0.0.1:9", StartsWith("--drain-timeout="), "--model-aliases=gpt-4o"));
   options.http = "127.0.0.1:8000";
   EXPECT_EQ(GatewaySpec(options, "/bin", "127.0.0.1:9").listen, "127.0.0.1:8000");
   EXPECT_TRUE(CheckUpOptions(options).ok());
