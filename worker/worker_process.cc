@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/with_threads.h"
 #include "server/base/address.h"
 #include "server/base/clock.h"
 #include "server/base/cluster_key.h"
@@ -58,7 +59,7 @@ class Epochs : public ControlHandler {
  public:
   absl::Status Begin(const EpochParts& parts) {
     parts_ = &parts;
-    RUNAHEAD_ASSIGN_OR_RETURN(epoch_, WorkerEpoch::Begin(parts, number_));
+    RUNAHEAD_ASSIGN_OR_RETURN(epoch_, WithThreads([&] { return WorkerEpoch::Begin(parts, number_); }));
     return absl::OkStatus();
   }
   void End() { epoch_.reset(); }
@@ -76,7 +77,7 @@ class Epochs : public ControlHandler {
       epoch_.reset();
       ++number_;
     }
-    RUNAHEAD_ASSIGN_OR_RETURN(epoch_, WorkerEpoch::Begin(*parts_, number_));
+    RUNAHEAD_ASSIGN_OR_RETURN(epoch_, WithThreads([&] { return WorkerEpoch::Begin(*parts_, number_); }));
     return epoch_->capabilities();
   }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/with_threads.h"
 #include "server/base/address.h"
 #include "server/base/clock.h"
 #include "server/base/cluster_key.h"
@@ -206,9 +207,12 @@ absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const Router
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<LiveTable> table, LiveTable::Open(options.table, model));
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<OwnEcho> hearing, OwnEcho::Create());
   LogInfo("model", model.name, ": context ", model.context_length, ", vocabulary ", model.vocabulary_size);
-  auto parts = std::make_unique<Parts>(options, key, std::move(tls), std::move(model), std::move(tokenizer),
-                                       std::move(chat_template), std::move(table), std::move(hearing),
-                                       std::move(registry), std::move(keys));
+  RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<Parts> parts, WithThreads([&]() -> absl::StatusOr<std::unique_ptr<Parts>> {
+                              return std::make_unique<Parts>(options, key, std::move(tls), std::move(model),
+                                                             std::move(tokenizer), std::move(chat_template),
+                                                             std::move(table), std::move(hearing), std::move(registry),
+                                                             std::move(keys));
+                            }));
   RpcServerOptions rpc;
   rpc.listen = options.process.listen;
   rpc.keep_alive = kPublicKeepAlive;

@@ -65,9 +65,14 @@ void ServiceWatch::Look(Service& service) {
   const absl::StatusOr<std::set<std::string>> named = look_up_(service.name);
   if (!named.ok()) return Tell(service, absl::StrCat(named.status().message(), "; the workers stay as they are"));
   const Membership::Changes changes = service.members.Named(*named);
-  for (int seat : changes.occupied) seats_.Occupy(seat, service.members.address(seat));
-  for (int seat : changes.kept) seats_.Keep(seat);
   std::string matter;
+  for (int seat : changes.occupied) {
+    const absl::Status occupied = seats_.Occupy(seat, service.members.address(seat));
+    if (occupied.ok()) continue;
+    matter = absl::StrCat(service.members.address(seat), " waits: ", occupied.message());
+    service.members.Vacate(seat);  // it comes again with the next look-up
+  }
+  for (int seat : changes.kept) seats_.Keep(seat);
   if (named->empty()) matter = absl::StrCat(service.name, ": no worker is named; the workers stay as they are");
   if (!changes.left_out.empty()) {
     matter = absl::StrCat(service.name, ": more than ", kSeatsOfService,

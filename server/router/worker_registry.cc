@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/with_threads.h"
 #include "server/base/logging.h"
 #include "server/base/random.h"
 
@@ -43,13 +44,22 @@ void WorkerRegistry::Connect(int index, const std::string& address) {
       std::make_unique<WorkerConnection>(index, std::move(spec), incarnation_, owner, clock_, access_, hearing_);
 }
 
-void WorkerRegistry::Occupy(int index, const std::string& address) {
+absl::Status WorkerRegistry::Occupy(int index, const std::string& address) {
   {
     MutexLock lock(mu_);
     SetAddress(index, address);
   }
+  const absl::Status connected = WithThreads([&]() -> absl::Status {
+    Connect(index, address);
+    return absl::OkStatus();
+  });
+  if (!connected.ok()) {
+    MutexLock lock(mu_);
+    SetAddress(index, "");
+    return connected;
+  }
   LogInfo("registry", "found ", address, " (", fleet_.workers()[index].role, ")");
-  Connect(index, address);
+  return absl::OkStatus();
 }
 
 void WorkerRegistry::SetAddress(int index, const std::string& address) {

@@ -31,7 +31,7 @@ class WorkerRegistry final : private WorkerConnection::Owner, public Seats {
                  const MemberAccess& access = {}, Hearing& hearing = AlwaysHears());
   ~WorkerRegistry() override;
 
-  void Occupy(int index, const std::string& address) override RUNAHEAD_EXCLUDES(mu_);
+  absl::Status Occupy(int index, const std::string& address) override RUNAHEAD_EXCLUDES(mu_);
   void Keep(int index) override RUNAHEAD_EXCLUDES(mu_);
   bool Retire(int index) override RUNAHEAD_EXCLUDES(mu_);
   void Vacate(int index) override RUNAHEAD_EXCLUDES(mu_);

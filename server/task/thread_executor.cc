@@ -1,5 +1,6 @@
 #include "server/task/thread_executor.h"
 
+#include <system_error>
 #include <utility>
 
 #include "kernels/base/thread_name.h"
@@ -7,10 +8,19 @@
 namespace runahead {
 
 ThreadExecutor::ThreadExecutor(const char* name, int threads) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this, name] { Run(name); });
+  try {
+    for (int i = 0; i < threads; ++i) threads_.emplace_back([this, name] { Run(name); });
+  } catch (const std::system_error&) {  // the system gives no more
+    End();
+    throw;
+  }
 }
 
 ThreadExecutor::~ThreadExecutor() {
+  End();
+}
+
+void ThreadExecutor::End() {
   {
     MutexLock lock(mu_);
     while (started_ > 0) none_left_.Wait(mu_);

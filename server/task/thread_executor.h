@@ -15,7 +15,7 @@ namespace runahead {
 // Thread-safe. What is ready runs in the order posted, each on the next free thread.
 class ThreadExecutor final : public Executor {
  public:
-  // `name` as NameThread takes it.
+  // `name` as NameThread takes it. Throws std::system_error where the system gives no thread, as std::thread does.
   ThreadExecutor(const char* name, int threads);
   ~ThreadExecutor();  // waits for the end of what was started
   ThreadExecutor(const ThreadExecutor&) = delete;
@@ -27,6 +27,7 @@ class ThreadExecutor final : public Executor {
   void Start(Task<> task) RUNAHEAD_EXCLUDES(mu_);
 
  private:
+  void End() RUNAHEAD_EXCLUDES(mu_);
   void Run(const char* name) RUNAHEAD_EXCLUDES(mu_);
   Root RunToItsEnd(Task<> task);
   void Ended() RUNAHEAD_EXCLUDES(mu_);

@@ -8,6 +8,7 @@ import pathlib
 import random
 import re
 import shutil
+import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -49,6 +50,12 @@ class HttpTest(fixture.ClusterTest):
         self.assertEqual(events[-1], "[DONE]")
         return [json.loads(event) for event in events[:-1]]
 
+    def generated(self, *prompt, seed, temperature, top_p, max_tokens):
+        """What the gRPC service answers."""
+        command = [self.runahead, "generate", "--router", self.cluster.router, "--json", *prompt, f"--seed={seed}",
+                   f"--temperature={temperature}", f"--top-p={top_p}", f"--max-tokens={max_tokens}"]
+        return json.loads(subprocess.run(command, stdout=subprocess.PIPE, timeout=live.PATIENCE, check=True).stdout)
+
     def test_the_pages_first_command_is_answered(self):
         if shutil.which("curl") is None:
             fixture.skip(self, "the page's command: no curl")
@@ -64,13 +71,11 @@ class HttpTest(fixture.ClusterTest):
         for number in range(24):
             prompt, seed, temperature = text_of(dice, dice.randint(1, 80)), dice.getrandbits(63), dice.choice((0, 0.7, 1))
             sampling = {"seed": seed, "temperature": temperature, "top_p": dice.choice((1, 0.9)), "max_tokens": 12}
-            flags = [f"--seed={seed}", f"--temperature={temperature}", f"--top-p={sampling['top_p']}"]
             chat = bool(number % 2)
             path = "/v1/chat/completions" if chat else "/v1/completions"
             body = {**sampling, **({"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt})}
             with self.subTest(number=number, body=body):
-                wanted = self.answer(*(["--message", f"user:{prompt}"] if chat else ["--prompt", prompt]), *flags,
-                                     max_tokens=12)
+                wanted = self.generated(*(["--message", f"user:{prompt}"] if chat else ["--prompt", prompt]), **sampling)
                 status, text = self.post(path, body)
                 self.assertEqual(status, 200, text)
                 choice = json.loads(text)["choices"][0]

@@ -160,7 +160,7 @@ TEST_F(UpCommandTest, OneCrashLoopDoesNotEndTheCluster) {
   const auto ready = Ready(*up);
   ASSERT_TRUE(ready.is_object()) << up->out();
   kill(ready["pids"]["prefill-0"], SIGKILL);
-  EXPECT_TRUE(up->ReadErrUntil("the cluster goes on degraded, with 3 of 4 processes")) << up->err();
+  EXPECT_TRUE(up->ReadErrUntil("the cluster goes on degraded, with 4 of 5 processes")) << up->err();
   KillAgainAndAgain(*up, "prefill-0", [&] { return up->err().find(" in 16s\n") != std::string::npos; });
   // It would have ended by now, with all healthy processes.
   EXPECT_THAT(up->err(), HasSubstr("prefill-0 was ended by signal 9"));

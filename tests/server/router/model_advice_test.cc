@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/folder_builder.h"
 #include "tests/testing/synthetic_folder.h"
 #include "tests/testing/synthetic_gguf.h"
 #include "worker/format/gguf.h"
@@ -75,11 +75,11 @@ TEST(ModelAdvice, AFolderIsReadWithItsGenerationConfig) {
   const auto file = OpenGguf(base + ".gguf");
   ASSERT_TRUE(file.ok()) << file.status();
   WriteSyntheticFolder(**file, base);
-  FolderBuilder(base).Text("generation_config.json", R"({"temperature": 0.5})");
+  std::ofstream(base + "/generation_config.json") << R"({"temperature": 0.5})";
   const auto folder = OpenModelFile(base);
   ASSERT_TRUE(folder.ok()) << folder.status();
   EXPECT_EQ(ReadModelAdvice(**folder).sampling.temperature(), 0.5f);
-  FolderBuilder(base).Text("generation_config.json", R"({"temperature": -5})");
+  std::ofstream(base + "/generation_config.json") << R"({"temperature": -5})";
   EXPECT_FALSE(ReadModelAdvice(**folder).sampling.has_temperature());
   std::filesystem::remove(base + "/generation_config.json");
   EXPECT_FALSE(ReadModelAdvice(**folder).sampling.has_temperature());

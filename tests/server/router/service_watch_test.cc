@@ -18,7 +18,11 @@ using ::testing::SizeIs;
 // Keeps what it is told, as words.
 class KeepingSeats : public Seats {
  public:
-  void Occupy(int seat, const std::string& address) override { Add(absl::StrCat("occupy ", seat, " ", address)); }
+  absl::Status Occupy(int seat, const std::string& address) override {
+    Add(absl::StrCat("occupy ", seat, " ", address));
+    MutexLock lock(mu_);
+    return refuses_ ? absl::ResourceExhaustedError("no thread") : absl::OkStatus();
+  }
   void Keep(int seat) override { Add(absl::StrCat("keep ", seat)); }
   bool Retire(int seat) override {
     MutexLock lock(mu_);
@@ -27,6 +31,10 @@ class KeepingSeats : public Seats {
   }
   void Vacate(int seat) override { Add(absl::StrCat("vacate ", seat)); }
 
+  void Refuse(bool refuses) {
+    MutexLock lock(mu_);
+    refuses_ = refuses;
+  }
   void Drained(int seat) {
     MutexLock lock(mu_);
     drained_[seat] = true;
@@ -44,6 +52,7 @@ class KeepingSeats : public Seats {
   Mutex mu_;
   std::vector<std::string> words_ RUNAHEAD_GUARDED_BY(mu_);
   std::map<int, bool> drained_ RUNAHEAD_GUARDED_BY(mu_);
+  bool refuses_ RUNAHEAD_GUARDED_BY(mu_) = false;
 };
 
 class ServiceWatchTest : public ::testing::Test {
@@ -98,6 +107,20 @@ TEST_F(ServiceWatchTest, WhatIsNamedComesIntoTheSeatsOfItsOwnService) {
   EXPECT_THAT(seats_.Take(), IsEmpty()) << "it is not time yet";
   Pass(absl::Seconds(1));
   EXPECT_THAT(seats_.Take(), ElementsAre("occupy 3 p-2:1"));
+}
+
+TEST_F(ServiceWatchTest, ANameWithoutASeatForTheMomentComesAgainWithTheNextLookUp) {
+  Answer("p", std::set<std::string>{"p-0:1"});
+  seats_.Refuse(true);
+  Start();
+  EXPECT_THAT(seats_.Take(), ElementsAre("occupy 1 p-0:1"));
+  Pass(absl::Seconds(5));
+  EXPECT_THAT(seats_.Take(), ElementsAre("occupy 1 p-0:1"));
+  seats_.Refuse(false);
+  Pass(absl::Seconds(5));
+  EXPECT_THAT(seats_.Take(), ElementsAre("occupy 1 p-0:1"));
+  Pass(absl::Seconds(5));
+  EXPECT_THAT(seats_.Take(), IsEmpty());
 }
 
 TEST_F(ServiceWatchTest, ALookUpThatFailsOrIsEmptyChangesNothing) {

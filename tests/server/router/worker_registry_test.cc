@@ -7,6 +7,7 @@
 #include "absl/strings/strip.h"
 #include "gmock/gmock.h"
 #include "tests/testing/await.h"
+#include "tests/testing/refused_threads.h"
 #include "tests/testing/router_fixture.h"
 
 namespace runahead {
@@ -137,7 +138,7 @@ TEST_F(WorkerRegistryTest, AWorkerThatIsListedInTwoSpellingsIsUsedOnce) {
   const std::string first = prefill_[0]->address();
   const std::string second = absl::StrCat("localhost:", absl::StripPrefix(first, "127.0.0.1:"));
   constexpr int kSecond = 2;  // seat
-  registry_->Occupy(kSecond, second);
+  ASSERT_TRUE(registry_->Occupy(kSecond, second).ok());
   ASSERT_TRUE(MetricBecomes("runahead_workers{role=\"prefill\",state=\"refused\"}", 1));
   EXPECT_EQ(Metric("runahead_workers{role=\"prefill\",state=\"ready\"}"), 1);
   EXPECT_TRUE(Generate(Ids(4, 8)).status.ok());
@@ -149,6 +150,23 @@ TEST_F(WorkerRegistryTest, AWorkerThatIsListedInTwoSpellingsIsUsedOnce) {
   const std::string log = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(log, ContainsRegex(absl::StrCat("prefill-0 at ", second, ": .*is in use as prefill at ", first)));
   EXPECT_EQ(WarningsOf("prefill-0", "", log), 0u) << log;
+}
+
+// A connection has a thread; the names come in while the router serves.
+TEST_F(WorkerRegistryTest, AWorkerThatTheSystemGivesNoThreadForStaysOutAndNothingElse) {
+  Start({.vacant = 1});
+  FakeWorker third(Able("prefill-2", v1::WORKER_ROLE_PREFILL));
+  constexpr int kVacant = 3;  // seat
+  {
+    const testing::RefusedThreads none;
+    const absl::Status refused = registry_->Occupy(kVacant, third.address());
+    EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("no more threads"));
+    EXPECT_EQ(none.refused(), 1);
+    EXPECT_EQ(fleet_->address(kVacant), "");
+  }
+  ASSERT_TRUE(registry_->Occupy(kVacant, third.address()).ok());
+  AwaitReady(3, 1);
 }
 
 std::string Workers(const char* role, const char* state) {
@@ -233,7 +251,7 @@ TEST_F(WorkerRegistryTest, AWorkerThatComesIntoAVacantSeatJoinsTheLine) {
   Start({.vacant = 2});
   EXPECT_EQ(fleet_->line_length(), 2u);
   FakeWorker third(Able("prefill-2", v1::WORKER_ROLE_PREFILL));
-  registry_->Occupy(3, third.address());
+  ASSERT_TRUE(registry_->Occupy(3, third.address()).ok());
   AwaitReady(3, 1);
   EXPECT_EQ(third.AwaitLine([](const v1::FormLine& l) { return l.has_predecessor(); }).predecessor().name(),
             "prefill-1");
@@ -254,7 +272,7 @@ TEST_F(WorkerRegistryTest, AWorkerThatComesIntoAVacantSeatJoinsTheLine) {
 TEST_F(WorkerRegistryTest, AWorkerWhoseNameIsGoneKeepsWhatItHas) {
   Start({.vacant = 1});
   FakeWorker third(Able("prefill-2", v1::WORKER_ROLE_PREFILL));
-  registry_->Occupy(3, third.address());
+  ASSERT_TRUE(registry_->Occupy(3, third.address()).ok());
   AwaitReady(3, 1);
   for (FakeWorker* worker : {prefill_[0].get(), prefill_[1].get(), &third}) {
     worker->Change([](FakeBehaviour& b) { b.first_token = b.done = false; });
