@@ -1,10 +1,10 @@
 // What the HTTP door costs: build/bin/runahead-gateway before a router that answers at once, and the same router called
 // over gRPC beside it, by turns. Router and gateway are processes of their own.
 //
-// `door` runs all of it and prints what it measured; `door --smoke` is the same with next to nothing of everything, to
-// see that it runs. `door router` is the router: an answer is `started`, max_tokens messages of one token, as fast as the
-// call takes them, and `finished`; where a request has a seed, the next token comes so many milliseconds after the one
-// before was written.
+// `door` runs all of it and prints what it measured; `door PART` one of open, unread, ttft, cpu and many alone; `door
+// --smoke` all, with next to nothing of everything, to see that it runs. `door router` is the router: an answer is
+// `started`, max_tokens messages of one token, as fast as the call takes them, and `finished`; where a request has a
+// seed, the next token comes so many milliseconds after the one before was written.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <grpcpp/alarm.h>
@@ -47,18 +47,19 @@ constexpr char kText[] = " word";
 
 // What is measured, and how much of it.
 struct Sizes {
-  int alone = 300, rounds_alone = 3;  // requests, one after the other
-  int several = 100, rounds_several = 20;
-  int busy_tokens = 1000;    // of each of `several` streams
-  int paced_tokens = 200;    // of these, one each kPaceMs
+  int alone = 1000;  // requests, one after the other
+  int several = 100, rounds_several = 40;
+  int busy_tokens = 1000;  // of each of `several` streams
+  int paced_tokens = 200;  // of these, one each kPaceMs
   int many = 2000, rounds_many = 3, many_tokens = 100;
   int unread = 200, unread_tokens = 10000;
-  absl::Duration unread_time = absl::Seconds(10);
+  absl::Duration unread_time = absl::Seconds(60);  // at most, until nothing moves
 };
-constexpr Sizes kSmoke = {5, 1, 3, 1, 20, 2, 10, 1, 5, 3, 100, absl::Milliseconds(200)};
+constexpr Sizes kSmoke = {5, 3, 1, 20, 2, 10, 1, 5, 3, 100, absl::ZeroDuration()};
 constexpr int kPaceMs = 50;
 constexpr int kProbeTokens = 4;  // of requests whose first token is what counts
 constexpr int kIdlePaceMs = 600000;
+constexpr int kSmallBuffer = 4 << 10;  // of a socket that nobody reads, so that the system takes little
 
 [[noreturn]] void Die(const std::string& why) {
   std::fprintf(stderr, "door: %s\n", why.c_str());
@@ -266,13 +267,15 @@ double Percentile(std::vector<absl::Duration> times, double share) {
 
 class HttpClients {
  public:
-  HttpClients(int port, int most) : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  // `receive_buffer`: of the sockets, in bytes; 0: the system's own.
+  HttpClients(int port, int most, int receive_buffer = 0) : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(port));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     for (int i = 0; i < most; ++i) {
       const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      if (receive_buffer > 0) setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
       if (fd < 0 || connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) Die("cannot connect");
       const int on = 1;
       setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -451,18 +454,25 @@ class Bench {
     stub_ = v1::Inference::NewStub(MakeChannel(router_.line()));
   }
 
-  void All() {
-    Open();
-    Unread();
+  // `part`: empty for all.
+  void Run(const std::string& part) {
+    const auto wanted = [&part](const char* name) { return part.empty() || part == name; };
+    if (wanted("open")) Open();
+    if (wanted("unread")) Unread();
+    if (part == "open" || part == "unread") return;
     GatewayChild gateway(router_.line());
     HttpClients clients(gateway.port, sizes_.many);
     clients.Run({});  // it has learnt the model
     RunGrpc(*stub_, {});
-    Ttft(clients, 1, sizes_.rounds_alone * sizes_.alone);
-    Ttft(clients, sizes_.several, sizes_.rounds_several);
-    Cpu(gateway, clients, "at full speed", {.streams = sizes_.several, .tokens = sizes_.busy_tokens});
-    Cpu(gateway, clients, "paced", {.streams = sizes_.several, .tokens = sizes_.paced_tokens, .pace_ms = kPaceMs});
-    Many(gateway, clients);
+    if (wanted("ttft")) {
+      Ttft(clients, 1, sizes_.alone);
+      Ttft(clients, sizes_.several, sizes_.rounds_several);
+    }
+    if (wanted("cpu")) {
+      Cpu(gateway, clients, "at full speed", {.streams = sizes_.several, .tokens = sizes_.busy_tokens});
+      Cpu(gateway, clients, "paced", {.streams = sizes_.several, .tokens = sizes_.paced_tokens, .pace_ms = kPaceMs});
+    }
+    if (wanted("many")) Many(gateway, clients);
   }
 
  private:
@@ -477,11 +487,11 @@ class Bench {
 
   void Ttft(HttpClients& clients, int streams, int rounds) {
     const Pair pair = Turns(clients, {.streams = streams}, rounds);
-    absl::PrintF("ttft at %d at once: http p50 %.3f p99 %.3f ms, grpc p50 %.3f p99 %.3f ms, added p50 %.3f p99 %.3f ms\n",
-                 streams, Percentile(pair.http.ttfts, 0.5), Percentile(pair.http.ttfts, 0.99),
-                 Percentile(pair.grpc.ttfts, 0.5), Percentile(pair.grpc.ttfts, 0.99),
-                 Percentile(pair.http.ttfts, 0.5) - Percentile(pair.grpc.ttfts, 0.5),
-                 Percentile(pair.http.ttfts, 0.99) - Percentile(pair.grpc.ttfts, 0.99));
+    absl::PrintF(
+        "ttft at %d at once: http p50 %.3f p99 %.3f ms, grpc p50 %.3f p99 %.3f ms, added p50 %.3f p99 %.3f ms\n",
+        streams, Percentile(pair.http.ttfts, 0.5), Percentile(pair.http.ttfts, 0.99), Percentile(pair.grpc.ttfts, 0.5),
+        Percentile(pair.grpc.ttfts, 0.99), Percentile(pair.http.ttfts, 0.5) - Percentile(pair.grpc.ttfts, 0.5),
+        Percentile(pair.http.ttfts, 0.99) - Percentile(pair.grpc.ttfts, 0.99));
     std::fflush(stdout);
   }
 
@@ -506,10 +516,11 @@ class Bench {
     }
     const double http = Percentile(pair.http.ttfts, 0.5), grpc = Percentile(pair.grpc.ttfts, 0.5);
     absl::PrintF(
-        "%d at once: http %.0f tokens/s, grpc %.0f, ratio %.2f; ttft p50 http %.0f ms, grpc %.0f, ratio %.2f; gateway's "
+        "%d at once: http %.0f tokens/s, grpc %.0f, ratio %.2f; ttft p50 http %.0f ms, grpc %.0f, ratio %.2f; "
+        "gateway's "
         "cpu a token %.1f us\n",
-        wanted.streams, pair.http.rate(), pair.grpc.rate(), pair.http.rate() / pair.grpc.rate(), http, grpc, http / grpc,
-        spent / static_cast<double>(pair.http.tokens) * 1e6);
+        wanted.streams, pair.http.rate(), pair.grpc.rate(), pair.http.rate() / pair.grpc.rate(), http, grpc,
+        http / grpc, spent / static_cast<double>(pair.http.tokens) * 1e6);
     std::fflush(stdout);
   }
 
@@ -537,16 +548,21 @@ class Bench {
       first.Run({});
     }
     const int64_t before = gateway.child.resident_bytes(), said = Said();
-    HttpClients clients(gateway.port, sizes_.unread);
+    HttpClients clients(gateway.port, sizes_.unread, kSmallBuffer);
     clients.Ask({.streams = sizes_.unread, .tokens = sizes_.unread_tokens});
-    absl::SleepFor(sizes_.unread_time);
-    const double spent = gateway.child.cpu_seconds();
-    absl::SleepFor(absl::Seconds(1));
+    const absl::Time until = MonotonicNow() + sizes_.unread_time;
+    double spent = 0;  // in the last second
+    do {
+      const double spent_before = gateway.child.cpu_seconds();
+      absl::SleepFor(absl::Seconds(1));
+      spent = gateway.child.cpu_seconds() - spent_before;
+    } while (spent > 0.01 && MonotonicNow() < until);
     absl::PrintF(
-        "%d streams of %d tokens that nobody reads: resident bytes grew by %d a stream; the router has said %d tokens of "
-        "each; the gateway's cpu in a further second %.2f s\n",
+        "%d streams of %d tokens that nobody reads: resident bytes grew by %d a stream; the router has said %d tokens "
+        "of "
+        "each; the gateway's cpu in the last second %.2f s\n",
         sizes_.unread, sizes_.unread_tokens, (gateway.child.resident_bytes() - before) / sizes_.unread,
-        (Said() - said) / sizes_.unread, gateway.child.cpu_seconds() - spent);
+        (Said() - said) / sizes_.unread, spent);
     std::fflush(stdout);
   }
 
@@ -567,12 +583,14 @@ class Bench {
 
 int main(int argc, char** argv) {
   const std::string word = argc == 2 ? argv[1] : "";
-  if (argc > 2 || (!word.empty() && word != "router" && word != "--smoke")) {
-    std::fprintf(stderr, "usage: door [--smoke] | door router\n");
+  const std::vector<std::string> words = {"", "--smoke", "router", "open", "unread", "ttft", "cpu", "many"};
+  if (argc > 2 || std::find(words.begin(), words.end(), word) == words.end()) {
+    std::fprintf(stderr, "usage: door [--smoke | open | unread | ttft | cpu | many] | door router\n");
     return 2;
   }
   if (word == "router") return runahead::Router();
   runahead::RaiseDescriptorLimit();
-  runahead::Bench(word == "--smoke" ? runahead::kSmoke : runahead::Sizes()).All();
+  const bool smoke = word == "--smoke";
+  runahead::Bench(smoke ? runahead::kSmoke : runahead::Sizes()).Run(smoke ? "" : word);
   return 0;
 }
