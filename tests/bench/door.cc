@@ -27,6 +27,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -49,13 +50,14 @@ constexpr char kText[] = " word";
 struct Sizes {
   int alone = 1000;  // requests, one after the other
   int several = 100, rounds_several = 40;
+  int beside = 1000;       // requests, one after the other, while others run
   int busy_tokens = 1000;  // of each of `several` streams
   int paced_tokens = 200;  // of these, one each kPaceMs
   int many = 2000, rounds_many = 3, many_tokens = 100;
   int unread = 200, unread_tokens = 10000;
   absl::Duration unread_time = absl::Seconds(60);  // at most, until nothing moves
 };
-constexpr Sizes kSmoke = {5, 3, 1, 20, 2, 10, 1, 5, 3, 100, absl::ZeroDuration()};
+constexpr Sizes kSmoke = {5, 3, 1, 5, 20, 2, 10, 1, 5, 3, 100, absl::ZeroDuration()};
 constexpr int kPaceMs = 50;
 constexpr int kProbeTokens = 4;  // of requests whose first token is what counts
 constexpr int kIdlePaceMs = 600000;
@@ -467,6 +469,7 @@ class Bench {
     if (wanted("ttft")) {
       Ttft(clients, 1, sizes_.alone);
       Ttft(clients, sizes_.several, sizes_.rounds_several);
+      TtftBeside(clients, gateway.port);
     }
     if (wanted("cpu")) {
       Cpu(gateway, clients, "at full speed", {.streams = sizes_.several, .tokens = sizes_.busy_tokens});
@@ -487,11 +490,30 @@ class Bench {
 
   void Ttft(HttpClients& clients, int streams, int rounds) {
     const Pair pair = Turns(clients, {.streams = streams}, rounds);
-    absl::PrintF(
-        "ttft at %d at once: http p50 %.3f p99 %.3f ms, grpc p50 %.3f p99 %.3f ms, added p50 %.3f p99 %.3f ms\n",
-        streams, Percentile(pair.http.ttfts, 0.5), Percentile(pair.http.ttfts, 0.99), Percentile(pair.grpc.ttfts, 0.5),
-        Percentile(pair.grpc.ttfts, 0.99), Percentile(pair.http.ttfts, 0.5) - Percentile(pair.grpc.ttfts, 0.5),
-        Percentile(pair.http.ttfts, 0.99) - Percentile(pair.grpc.ttfts, 0.99));
+    Print(absl::StrCat("ttft at ", streams, " at once"), pair);
+  }
+
+  // One request at a time, beside `several` streams that are paced.
+  void TtftBeside(HttpClients& clients, int port) {
+    const Wanted beside = {.streams = sizes_.several, .tokens = sizes_.paced_tokens, .pace_ms = kPaceMs};
+    HttpClients probe(port, 1);
+    Pair pair;
+    std::thread http([&] { clients.Run(beside); });
+    absl::SleepFor(absl::Milliseconds(500));
+    for (int i = 0; i < sizes_.beside; ++i) pair.http.Add(probe.Run({}));
+    http.join();
+    std::thread grpc([&] { RunGrpc(*stub_, beside); });
+    absl::SleepFor(absl::Milliseconds(500));
+    for (int i = 0; i < sizes_.beside; ++i) pair.grpc.Add(RunGrpc(*stub_, {}));
+    grpc.join();
+    Print(absl::StrCat("ttft of one beside ", sizes_.several, " paced"), pair);
+  }
+
+  static void Print(const std::string& what, const Pair& pair) {
+    const double http[2] = {Percentile(pair.http.ttfts, 0.5), Percentile(pair.http.ttfts, 0.99)};
+    const double grpc[2] = {Percentile(pair.grpc.ttfts, 0.5), Percentile(pair.grpc.ttfts, 0.99)};
+    absl::PrintF("%s: http p50 %.3f p99 %.3f ms, grpc p50 %.3f p99 %.3f ms, added p50 %.3f p99 %.3f ms\n", what,
+                 http[0], http[1], grpc[0], grpc[1], http[0] - grpc[0], http[1] - grpc[1]);
     std::fflush(stdout);
   }
 
