@@ -315,8 +315,7 @@ void HttpSession::WriteNext() {
   wire_.clear();
   for (const Piece& piece : writing_) wire_ += piece.bytes;
   // Most often the system takes all of it at once; not to wait for that saves a tenth of what a token costs (door).
-  const ssize_t taken =
-      send(stream_.socket().native_handle(), wire_.data(), wire_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  const ssize_t taken = send(stream_.socket().native_handle(), wire_.data(), wire_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   if (taken == static_cast<ssize_t>(wire_.size())) return Written({});
   const size_t begin = taken > 0 ? static_cast<size_t>(taken) : 0;  // what is wrong is found again below
   stream_.expires_after(Nanoseconds(shared_.options.write_time));
