@@ -314,7 +314,7 @@ void HttpSession::WriteNext() {
   writing_.swap(queue_);
   wire_.clear();
   for (const Piece& piece : writing_) wire_ += piece.bytes;
-  // Most often the system takes all of it at once; not to wait for that saves a tenth of what a token costs (door).
+  // Most often the system takes all of it at once: that needs no timer, and no second round through the strand.
   const ssize_t taken = send(stream_.socket().native_handle(), wire_.data(), wire_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   if (taken == static_cast<ssize_t>(wire_.size())) return Written({});
   const size_t begin = taken > 0 ? static_cast<size_t>(taken) : 0;  // what is wrong is found again below
