@@ -279,7 +279,11 @@ void HttpSession::BeginEvents(uint64_t number, HttpHeaders headers) {
     for (const auto& [name, value] : headers) absl::StrAppend(&head, name, ": ", value, "\r\n");
     absl::StrAppend(&head, chunked_ ? "Transfer-Encoding: chunked\r\n" : "", keep_alive_ ? "" : "Connection: close\r\n",
                     "\r\n");
-    Queue(std::move(head), nullptr);
+    queue_.push_back({std::move(head), nullptr});
+    // Behind the first event, which is mostly posted by now: one write takes both.
+    asio::post(stream_.get_executor(), [self = shared_from_this()] {
+      if (self->writing_.empty()) self->WriteNext();
+    });
   });
 }
 
@@ -310,21 +314,29 @@ void HttpSession::WriteNext() {
   writing_.swap(queue_);
   wire_.clear();
   for (const Piece& piece : writing_) wire_ += piece.bytes;
+  // Most often the system takes all of it at once: that needs no timer, and no second round through the strand.
+  const ssize_t taken = send(stream_.socket().native_handle(), wire_.data(), wire_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (taken == static_cast<ssize_t>(wire_.size())) return Written({});
+  const size_t begin = taken > 0 ? static_cast<size_t>(taken) : 0;  // what is wrong is found again below
   stream_.expires_after(Nanoseconds(shared_.options.write_time));
-  asio::async_write(stream_, asio::buffer(wire_), [self = shared_from_this()](Error error, size_t) {
-    std::deque<Piece> written;
-    written.swap(self->writing_);
+  asio::async_write(stream_, asio::buffer(wire_) + begin, [self = shared_from_this()](Error error, size_t) {
     self->stream_.expires_never();
-    if (error) {
-      self->stream_.close();
-      self->Gone();
-    } else {
-      self->WriteNext();
-    }
-    for (const Piece& piece : written) {
-      if (piece.sent) piece.sent();
-    }
+    self->Written(error);
   });
+}
+
+void HttpSession::Written(Error error) {
+  std::deque<Piece> written;
+  written.swap(writing_);
+  if (error) {
+    stream_.close();
+    Gone();
+  } else {
+    WriteNext();
+  }
+  for (const Piece& piece : written) {
+    if (piece.sent) piece.sent();
+  }
 }
 
 void HttpSession::OnGone(uint64_t number, std::function<void()> gone) {

@@ -65,6 +65,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void ReplyWritten(Error error);
   void Queue(std::string bytes, std::function<void()> sent);
   void WriteNext();
+  void Written(Error error);
   void NextRequest(bool keep_alive);
   void Linger();
   void Gone();

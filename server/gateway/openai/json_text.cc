@@ -1,8 +1,11 @@
 #include "server/gateway/openai/json_text.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
 
 namespace runahead {
 namespace {
@@ -17,6 +20,9 @@ std::string ShortestText(Number value) {
 }  // namespace
 
 std::string JsonString(absl::string_view text) {
+  // Most texts of tokens stand in JSON as they are.
+  const auto plain = [](char c) { return c >= ' ' && c < 0x7f && c != '"' && c != '\\'; };
+  if (std::all_of(text.begin(), text.end(), plain)) return absl::StrCat("\"", text, "\"");
   return nlohmann::json(std::string(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
