@@ -14,7 +14,8 @@ absl::Status CheckHealth(const std::shared_ptr<grpc::Channel>& channel, absl::Du
   Mutex mu;
   CondVar changed;
   std::optional<absl::Status> result;
-  CheckHealthLater(channel, timeout, service, [&](absl::Status status) {
+  HealthCheck check;
+  check.Ask(channel, timeout, service, [&](absl::Status status) {
     MutexLock lock(mu);
     result = std::move(status);
     changed.NotifyAll();

@@ -30,8 +30,9 @@ std::string RequestIdOf(const HttpRequest& request) {
 }  // namespace
 
 CallContext::CallContext(std::shared_ptr<HttpExchange> exchange, std::string route, HttpHeaders headers,
-                         GatewayMetrics& metrics)
-    : exchange_(std::move(exchange)),
+                         DrainGate::Pass pass, GatewayMetrics& metrics)
+    : pass_(std::move(pass)),
+      exchange_(std::move(exchange)),
       route_(std::move(route)),
       request_id_(RequestIdOf(exchange_->request())),
       headers_(std::move(headers)),

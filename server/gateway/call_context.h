@@ -7,16 +7,19 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "server/base/drain_gate.h"
 #include "server/gateway/gateway_metrics.h"
 #include "server/gateway/http_exchange.h"
 
 namespace runahead {
 
-// Thread-safe. Held by whoever works on the answer.
+// Thread-safe. Held by whoever works on the answer. Calls to the router end before it: when the last one has ended, its
+// `pass` says to the gate that the channel, which calls hold, may go.
 class CallContext {
  public:
   // `route` is the path as metrics have it. `headers` go with every answer.
-  CallContext(std::shared_ptr<HttpExchange> exchange, std::string route, HttpHeaders headers, GatewayMetrics& metrics);
+  CallContext(std::shared_ptr<HttpExchange> exchange, std::string route, HttpHeaders headers, DrainGate::Pass pass,
+              GatewayMetrics& metrics);
   ~CallContext();
 
   const HttpRequest& request() const { return exchange_->request(); }
@@ -38,6 +41,7 @@ class CallContext {
   void WakeAfter(absl::Duration pause, std::function<void()> wake) { exchange_->WakeAfter(pause, std::move(wake)); }
 
  private:
+  const DrainGate::Pass pass_;  // the first member, so that it ends last
   const std::shared_ptr<HttpExchange> exchange_;
   const std::string route_;
   const std::string request_id_;

@@ -75,12 +75,14 @@ absl::Status Gateway::CheckOrigin(const HttpRequest& request, HttpHeaders& heade
 
 void Gateway::Handle(std::shared_ptr<HttpExchange> exchange) {
   const HttpRequest& request = exchange->request();
+  absl::StatusOr<DrainGate::Pass> pass = parts_.gate.Enter();
+  if (!pass.ok()) return exchange->Reply(ErrorReply(503, pass.status()));
   const std::string path = RouteOf(request.path);
   const auto route = Routes().find(path);
   HttpHeaders headers;
   const absl::Status allowed = CheckOrigin(request, headers);
   const auto context = std::make_shared<CallContext>(std::move(exchange), route == Routes().end() ? "other" : path,
-                                                     std::move(headers), parts_.metrics);
+                                                     std::move(headers), *std::move(pass), parts_.metrics);
   if (!allowed.ok()) return context->Fail(allowed);
   if (route == Routes().end()) {
     return context->Reply(ErrorReply(404, absl::NotFoundError("there is no such path here; docs/http.md lists them")));
@@ -115,9 +117,7 @@ void Gateway::StartGeneration(const Context& context, bool chat, const DoorFacts
   absl::StatusOr<OpenAiCalls> calls = chat ? ReadChatRequest(body, facts) : ReadCompletionRequest(body, facts);
   if (!calls.ok()) return context->Fail(calls.status());
   for (const std::string& member : calls->ignored) parts_.metrics.Ignored(member);
-  absl::StatusOr<DrainGate::Pass> pass = parts_.gate.Enter();
-  if (!pass.ok()) return context->Fail(pass.status());
-  Generation::Start(context, *std::move(calls), parts_.stub, parts_.memory, *std::move(pass), parts_.metrics);
+  Generation::Start(context, *std::move(calls), parts_.stub, parts_.memory, parts_.metrics);
 }
 
 void Gateway::Models(Context context) {
@@ -174,10 +174,15 @@ void Gateway::Detokenize(Context context) {
 }
 
 void Gateway::Health(Context context) {
-  if (parts_.gate.closed()) return context->Fail(absl::UnavailableError("this gateway is stopping"));
-  CheckHealthLater(parts_.channel, kHealthTimeout, "", [context](const absl::Status& status) {
-    if (status.ok()) return context->Reply("{\"status\":\"ok\"}");
-    context->Fail(absl::UnavailableError(absl::StrCat("the router does not serve: ", status.message())));
+  struct Question {  // ends before the context, with which the process may end
+    Context context;
+    HealthCheck check;
+  };
+  const auto asked = std::make_shared<Question>();
+  asked->context = std::move(context);
+  asked->check.Ask(parts_.channel, kHealthTimeout, "", [asked](const absl::Status& status) {
+    if (status.ok()) return asked->context->Reply("{\"status\":\"ok\"}");
+    asked->context->Fail(absl::UnavailableError(absl::StrCat("the router does not serve: ", status.message())));
   });
 }
 

@@ -18,7 +18,7 @@ struct GatewayProcess::Parts {
   Parts(const GatewayOptions& given, const ChannelTls& tls)
       : options(given),
         memory(given.request_memory),
-        channel(MakeChannel(given.router, kPublicKeepAlive, {}, tls)),
+        channel(MakeChannel(given.router, kPublicKeepAlive, {}, tls, /*read_ahead=*/false)),
         stub(v1::Inference::NewStub(channel)),
         gateway(
             {channel, *stub, registry, metrics, memory, gate, RealClock(), given.model_aliases, given.cors_origins}) {}

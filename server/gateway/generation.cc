@@ -48,8 +48,8 @@ class Generation::Call final : public grpc::ClientReadReactor<v1::GenerateRespon
     owner_->Came(*this, response_);
   }
   void OnDone(const grpc::Status& status) override {
+    const std::shared_ptr<Generation> owner = std::move(owner_);  // the first, so that it ends last
     const std::shared_ptr<Call> itself = std::move(itself_);
-    const std::shared_ptr<Generation> owner = std::move(owner_);
     owner->Ended(FromGrpcStatus(status));
   }
 
@@ -62,9 +62,8 @@ class Generation::Call final : public grpc::ClientReadReactor<v1::GenerateRespon
 };
 
 void Generation::Start(std::shared_ptr<CallContext> context, OpenAiCalls calls, v1::Inference::StubInterface& stub,
-                       ByteBudget& memory, DrainGate::Pass pass, GatewayMetrics& metrics) {
-  const std::shared_ptr<Generation> generation(
-      new Generation(std::move(context), calls, memory, std::move(pass), metrics));
+                       ByteBudget& memory, GatewayMetrics& metrics) {
+  const std::shared_ptr<Generation> generation(new Generation(std::move(context), calls, memory, metrics));
   std::vector<std::shared_ptr<Call>> started;
   for (size_t i = 0; i < calls.calls.size(); ++i) {
     v1::GenerateRequest& request = calls.calls[i];
@@ -85,11 +84,10 @@ void Generation::Start(std::shared_ptr<CallContext> context, OpenAiCalls calls, 
 }
 
 Generation::Generation(std::shared_ptr<CallContext> context, const OpenAiCalls& calls, ByteBudget& memory,
-                       DrainGate::Pass pass, GatewayMetrics& metrics)
+                       GatewayMetrics& metrics)
     : context_(std::move(context)),
       stream_(calls.stream),
       metrics_(metrics),
-      pass_(std::move(pass)),
       answer_(MakeAnswer(calls, absl::StrCat(calls.chat ? "chatcmpl-" : "cmpl-", context_->request_id()),
                          absl::ToUnixSeconds(absl::Now()))),
       memory_(memory.None()) {}

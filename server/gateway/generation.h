@@ -9,7 +9,6 @@
 #include "kernels/base/mutex.h"
 #include "runahead/v1/inference.grpc.pb.h"
 #include "server/base/byte_budget.h"
-#include "server/base/drain_gate.h"
 #include "server/gateway/call_context.h"
 #include "server/gateway/openai/answer.h"
 #include "server/gateway/openai/calls.h"
@@ -23,14 +22,14 @@ inline constexpr absl::Duration kQuietTime = absl::Seconds(15);
 // the one before gave, so that a client that reads slowly slows its calls down, and takes no memory here.
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  // Starts all calls. `memory` is for answers that go out whole; it and `pass`'s gate outlive the calls.
+  // Starts all calls. `memory`, for answers that go out whole, outlives `context`.
   static void Start(std::shared_ptr<CallContext> context, OpenAiCalls calls, v1::Inference::StubInterface& stub,
-                    ByteBudget& memory, DrainGate::Pass pass, GatewayMetrics& metrics);
+                    ByteBudget& memory, GatewayMetrics& metrics);
 
  private:
   class Call;
 
-  Generation(std::shared_ptr<CallContext> context, const OpenAiCalls& calls, ByteBudget& memory, DrainGate::Pass pass,
+  Generation(std::shared_ptr<CallContext> context, const OpenAiCalls& calls, ByteBudget& memory,
              GatewayMetrics& metrics);
   void Came(Call& call, const v1::GenerateResponse& response) RUNAHEAD_EXCLUDES(mu_);
   void Ended(const absl::Status& status) RUNAHEAD_EXCLUDES(mu_);
@@ -45,7 +44,6 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const std::shared_ptr<CallContext> context_;
   const bool stream_;
   GatewayMetrics& metrics_;
-  const DrainGate::Pass pass_;
   Mutex mu_;
   std::unique_ptr<OpenAiAnswer> answer_ RUNAHEAD_GUARDED_BY(mu_);
   ByteBudget::Lease memory_ RUNAHEAD_GUARDED_BY(mu_);

@@ -25,22 +25,23 @@ void CallUnary(const std::shared_ptr<CallContext>& context, Request request,
                                         std::function<void(grpc::Status)>)>& method,
                std::function<void(absl::StatusOr<Response>)> then) {
   struct Call {
+    std::shared_ptr<CallContext> owner;  // the first member, so that it ends last
     grpc::ClientContext context;
     Request request;
     Response response;
   };
   const auto call = std::make_shared<Call>();
+  call->owner = context;
   call->request = std::move(request);
   SetTimeout(call->context, kUnaryTimeout);
   context->Describe(call->context);
   context->OnGone([weak = std::weak_ptr<Call>(call)] {
     if (const auto held = weak.lock()) held->context.TryCancel();
   });
-  method(&call->context, &call->request, &call->response,
-         [call, context, then = std::move(then)](const grpc::Status& status) {
-           if (!status.ok()) return then(FromGrpcStatus(status));
-           then(std::move(call->response));
-         });
+  method(&call->context, &call->request, &call->response, [call, then = std::move(then)](const grpc::Status& status) {
+    if (!status.ok()) return then(FromGrpcStatus(status));
+    then(std::move(call->response));
+  });
 }
 
 }  // namespace runahead

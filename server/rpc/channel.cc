@@ -22,7 +22,7 @@ std::chrono::system_clock::time_point After(absl::Duration timeout) {
 }  // namespace
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const KeepAlive& keep_alive,
-                                           Interceptors interceptors, const ChannelTls& tls) {
+                                           Interceptors interceptors, const ChannelTls& tls, bool read_ahead) {
   RouteGrpcLog();
   grpc::ChannelArguments args;
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(absl::ToInt64Milliseconds(keep_alive.time)));
@@ -37,6 +37,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Kee
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetMaxReceiveMessageSize(kMaxMessageBytes);
   args.SetMaxSendMessageSize(kMaxMessageBytes);
+  if (!read_ahead) args.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   if (!tls.server_name.empty()) args.SetSslTargetNameOverride(tls.server_name);
   return grpc::experimental::CreateCustomChannelWithInterceptors(
       address, tls.credentials != nullptr ? tls.credentials : grpc::InsecureChannelCredentials(), args,

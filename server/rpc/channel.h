@@ -26,10 +26,12 @@ struct ChannelTls {
 
 // A channel with a connection of its own (two channels to one address share nothing, so bulk data cannot delay tokens),
 // `keep_alive`, reconnection within a second, no retries behind our back, and no proxy from the environment. Connects
-// lazily; any thread. `interceptors` see every call over it.
+// lazily; any thread. `interceptors` see every call over it. `read_ahead`: gRPC takes the more before it is read the
+// faster the connection is; without it at most 64 KiB of a call.
 using Interceptors = std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>>;
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const KeepAlive& keep_alive = kProcessKeepAlive,
-                                           Interceptors interceptors = {}, const ChannelTls& tls = {});
+                                           Interceptors interceptors = {}, const ChannelTls& tls = {},
+                                           bool read_ahead = true);
 
 // Connects. UNAVAILABLE names the address when it takes longer than `timeout`. Blocks; never call it in a reactor.
 absl::Status WaitReady(grpc::Channel& channel, const std::string& address, absl::Duration timeout);

@@ -35,25 +35,16 @@ absl::Status Judge(const grpc::ByteBuffer& response) {
   return absl::UnavailableError("it does not serve yet");
 }
 
-// All that a call needs until it ends.
-struct HealthCall {
-  explicit HealthCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& service)
-      : stub(channel), request(RequestFor(service)) {}
-  grpc::GenericStub stub;
-  grpc::ClientContext context;
-  grpc::ByteBuffer request, response;
-};
-
 }  // namespace
 
-void CheckHealthLater(const std::shared_ptr<grpc::Channel>& channel, absl::Duration timeout, const std::string& service,
+void HealthCheck::Ask(const std::shared_ptr<grpc::Channel>& channel, absl::Duration timeout, const std::string& service,
                       std::function<void(absl::Status)> done) {
-  const auto call = std::make_shared<HealthCall>(channel, service);
-  SetTimeout(call->context, timeout);
-  call->stub.UnaryCall(&call->context, kMethod, {}, &call->request, &call->response,
-                       [call, done = std::move(done)](const grpc::Status& status) {
-                         done(status.ok() ? Judge(call->response) : FromGrpcStatus(status));
-                       });
+  SetTimeout(context_, timeout);
+  request_ = RequestFor(service);
+  grpc::GenericStub(channel).UnaryCall(&context_, kMethod, {}, &request_, &response_,
+                                       [this, done = std::move(done)](const grpc::Status& status) {
+                                         done(status.ok() ? Judge(response_) : FromGrpcStatus(status));
+                                       });
 }
 
 }  // namespace runahead
