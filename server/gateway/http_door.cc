@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
@@ -102,6 +103,8 @@ struct HttpDoor::Parts {
   const Handler handler;
   HttpDoorShared shared{options, handler};
   asio::io_context io;
+  // Threads stay while nothing is waited for here: an answer may be made elsewhere, and its connection still be served.
+  asio::executor_work_guard<asio::io_context::executor_type> work = asio::make_work_guard(io);
   std::string address;
   std::vector<Tcp::acceptor> acceptors;
   std::vector<std::thread> threads;

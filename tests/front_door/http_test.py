@@ -64,7 +64,7 @@ class HttpTest(fixture.ClusterTest):
         command = command.replace(f"http://{PAGE_ADDRESS}/v1", self.cluster.http).replace("}]}", '}], "max_tokens": 8}')
         answer = json.loads(self.shell(command))
         self.assertEqual(answer["choices"][0]["message"]["role"], "assistant")
-        self.assertEqual(answer["usage"]["completion_tokens"], 8)
+        self.assertIn(answer["usage"]["completion_tokens"], range(1, 9))
 
     def test_both_doors_give_the_same_answers(self):
         dice = random.Random(36)

@@ -260,6 +260,21 @@ TEST_F(HttpDoorTest, AnExchangeThatNobodyAnswersIsAnError) {
   EXPECT_THAT(client.ReadAnswer(), StartsWith("HTTP/1.1 500"));
 }
 
+TEST_F(HttpDoorTest, IsThereForWhoAnswersWhileItHasNoPortAndNoConnectionAnyMore) {
+  Start();
+  RawHttp client(door_->address());
+  client.Send("GET /a HTTP/1.1\r\n\r\n");
+  const auto exchange = Next();
+  ASSERT_NE(exchange, nullptr);
+  std::atomic<int> gone = 0;
+  exchange->OnGone([&] { ++gone; });
+  client.Close();
+  ASSERT_TRUE(testing::Await("the client is gone", [&] { return gone == 1; }));
+  EXPECT_FALSE(door_->Drain(absl::Milliseconds(100)));  // the exchange is still held
+  exchange->Send("data: late\n\n", [&] { ++gone; });
+  EXPECT_TRUE(testing::Await("who sends is answered", [&] { return gone == 2; }));
+}
+
 TEST_F(HttpDoorTest, DrainsBehindTheAnswersThatAreUnderWay) {
   Start();
   RawHttp idle(door_->address()), busy(door_->address());
