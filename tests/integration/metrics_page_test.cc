@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "server/base/connection_metrics.h"
 #include "server/base/tls_metrics.h"
+#include "server/gateway/gateway_metrics.h"
 #include "server/router/key_metrics.h"
 #include "server/router/request_memory_metrics.h"
 #include "server/router/router_metrics.h"
@@ -117,6 +118,7 @@ TEST(Documentation, ListsWhatIsCountedItsTypeAndLabelsAndNothingElse) {
   LinkMetrics link(registry, "p");
   DecodeMetrics decode(registry);
   WeightMetrics weights(registry);
+  GatewayMetrics gateway(registry);
   Labels listed;
   const Families documented = Documented(listed), counted = Counted(registry);
   ASSERT_EQ(NamesOf(documented), NamesOf(counted));
