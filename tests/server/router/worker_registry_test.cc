@@ -131,12 +131,13 @@ TEST_F(WorkerRegistryTest, WarnsAgainOfAWorkerThatWasBackMeanwhile) {
   EXPECT_EQ(WarningsOf(address, ": ", ::testing::internal::GetCapturedStderr()), 2u);
 }
 
-// The same process at 127.0.0.1 and at localhost: a second stream to it would end the first one, and so on.
+// The same process in two spellings of one address: a second stream to it would end the first one, and so on. (Not by
+// its name: c-ares, which looks names up for gRPC, leaks some bytes, and asan says so.)
 TEST_F(WorkerRegistryTest, AWorkerThatIsListedInTwoSpellingsIsUsedOnce) {
   ::testing::internal::CaptureStderr();
   Start({.prefill = 1, .vacant = 1});
   const std::string first = prefill_[0]->address();
-  const std::string second = absl::StrCat("localhost:", absl::StripPrefix(first, "127.0.0.1:"));
+  const std::string second = absl::StrCat("ipv4:", first);
   constexpr int kSecond = 2;  // seat
   ASSERT_TRUE(registry_->Occupy(kSecond, second).ok());
   ASSERT_TRUE(MetricBecomes("runahead_workers{role=\"prefill\",state=\"refused\"}", 1));
