@@ -83,13 +83,17 @@ absl::Status CheckSampleParams(size_t row, const SampleParams& params) {
   return require(params.uniform >= 0 && params.uniform < 1, "uniform", params.uniform, "at least 0 and below 1");
 }
 
-// Rows of counts are there, their ids too, and no row belongs to two.
+absl::Status CheckTableRow(size_t row, const char* what, int64_t at, const Tensor& table) {
+  if (at >= -1 && at < table.rows) return absl::OkStatus();
+  return Invalid("row ", row, " has ", what, " in row ", at, " of ", table.rows);
+}
+
+// Ids of counts are there, and no row of them is written twice.
 absl::Status CheckSampleCounts(const std::vector<SampleParams>& params, const MutTensor& counts, int64_t vocab) {
   std::vector<bool> written(counts.rows);
   for (size_t row = 0; row < params.size(); ++row) {
     const SampleParams& own = params[row];
     const int64_t at = own.counts_row;
-    if (at < -1 || at >= counts.rows) return Invalid("row ", row, " has counts in row ", at, " of ", counts.rows);
     if (own.kept < 0 || own.kept > own.known || own.known > kMostTokenCounts) {
       return Invalid("row ", row, " keeps ", own.kept, " of ", own.known, " tokens, and at most ", kMostTokenCounts,
                      " may be known");
@@ -274,18 +278,27 @@ absl::Status CheckTopK(const ConstTensor& logits, int64_t k, const MutTensor& id
 }
 
 absl::Status CheckSample(const OpLimits& limits, const ConstTensor& logits, const std::vector<SampleParams>& params,
-                         const MutTensor& counts, const MutTensor& ids, const MutTensor& values) {
+                         const SampleTables& tables, const MutTensor& ids, const MutTensor& values) {
   RUNAHEAD_RETURN_IF_ERROR(CheckTensor("logits", logits, {DType::kF32}, params.size(), logits.cols));
   if (logits.cols < 1 || logits.cols > limits.most_vocab) {
     return Invalid("a draw from ", logits.cols, " logits; at least 1 and at most ", limits.most_vocab);
   }
-  if (counts.rows > 0) {
-    RUNAHEAD_RETURN_IF_ERROR(CheckTensor("counts", counts, {DType::kF32}, counts.rows, logits.cols));
-  }
+  const auto check_table = [](const char* name, const Tensor& table, int64_t cols) {
+    return table.rows == 0 ? absl::OkStatus() : CheckTensor(name, table, {DType::kF32}, table.rows, cols);
+  };
+  RUNAHEAD_RETURN_IF_ERROR(check_table("counts", tables.counts, logits.cols));
+  RUNAHEAD_RETURN_IF_ERROR(check_table("bias", tables.bias, logits.cols));
+  RUNAHEAD_RETURN_IF_ERROR(check_table("allowed", tables.allowed, MaskWords(logits.cols)));
   RUNAHEAD_RETURN_IF_ERROR(CheckTensor("ids", ids, {DType::kF32}, logits.rows, 1));
   RUNAHEAD_RETURN_IF_ERROR(CheckTensor("values", values, {DType::kF32}, logits.rows, 1));
-  for (size_t row = 0; row < params.size(); ++row) RUNAHEAD_RETURN_IF_ERROR(CheckSampleParams(row, params[row]));
-  return CheckSampleCounts(params, counts, logits.cols);
+  for (size_t row = 0; row < params.size(); ++row) {
+    const SampleParams& own = params[row];
+    RUNAHEAD_RETURN_IF_ERROR(CheckSampleParams(row, own));
+    RUNAHEAD_RETURN_IF_ERROR(CheckTableRow(row, "a bias", own.bias_row, tables.bias));
+    RUNAHEAD_RETURN_IF_ERROR(CheckTableRow(row, "a mask", own.allowed_row, tables.allowed));
+    RUNAHEAD_RETURN_IF_ERROR(CheckTableRow(row, "counts", own.counts_row, tables.counts));
+  }
+  return CheckSampleCounts(params, tables.counts, logits.cols);
 }
 
 }  // namespace runahead

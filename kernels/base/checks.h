@@ -66,6 +66,6 @@ absl::Status CheckDequantizeKv(const ConstBufferRef& from, const KvQuant& quant,
 absl::Status CheckTopK(const ConstTensor& logits, int64_t k, const MutTensor& ids, const MutTensor& values,
                        const MutTensor& log_sum);
 absl::Status CheckSample(const OpLimits& limits, const ConstTensor& logits, const std::vector<SampleParams>& params,
-                         const MutTensor& counts, const MutTensor& ids, const MutTensor& values);
+                         const SampleTables& tables, const MutTensor& ids, const MutTensor& values);
 
 }  // namespace runahead

@@ -82,6 +82,13 @@ struct CopyPart {
   BufferRef to;
 };
 
+// What rows of Device::Sample name by their index. One of which no row names a row may be without a buffer.
+struct SampleTables {
+  MutTensor counts = {};     // int32 [n, vocab] in a f32-sized tensor
+  ConstTensor bias = {};     // f32 [n, vocab], of finite numbers
+  ConstTensor allowed = {};  // masks: uint32 [n, MaskWords(vocab)] in a f32-sized tensor
+};
+
 // Operations enqueue on `stream` and return argument errors only; what happens later is in events' statuses.
 // Buffers are held until the operation has run. Shapes in comments are [rows, cols].
 class Device {
@@ -229,17 +236,18 @@ class Device {
   // ids: int32 [t, k] in a f32-sized tensor; values: f32 [t, k]; log_sum: f32 [t, 1] = log(sum_v exp(logits[t,v])).
   virtual absl::Status TopK(Stream& stream, const ConstTensor& logits, int64_t k, const MutTensor& ids,
                             const MutTensor& values, const MutTensor& log_sum) = 0;
-  // ids[t]: the token that params[t] draws from row t of logits f32 [t, vocab]: penalties, temperature, then top-k,
-  // top-p over what top-k left, min-p; then the first id, in rising order, at which the running sum of what is left
-  // passes `uniform` of its total. Ties go to the smaller id. -1 where a logit is not finite. values[t]: the logit of
-  // ids[t] before penalties; of no meaning beside -1. ids: int32 [t, 1] in a f32-sized tensor; values: f32 [t, 1].
-  // counts: int32 [n, vocab] in a f32-sized tensor, or without a buffer where no row has penalties. A row of it belongs
-  // to a sequence: 0 for an id that the sequence does not have, else 1 + how often its output has it. The caller fills
-  // it once, from then on params bring each token; doing so again changes nothing. Several rows of a sequence name the
-  // same row of it; one of them at most has tokens to keep, which the others know as well. A row's result does not
-  // depend on the rows beside it; between devices it may differ where sums are within rounding of a border.
+  // ids[t]: the token that params[t] draws from row t of logits f32 [t, vocab], of the ids that its mask allows: bias,
+  // penalties, temperature, then top-k, top-p over what top-k left, min-p; then the first id, in rising order, at which
+  // the running sum of what is left passes `uniform` of its total. Ties go to the smaller id. kNotFinite where a logit
+  // is not finite, kNothingAllowed where the mask is empty. values[t]: the logit of ids[t] before bias and penalties; of
+  // no meaning beside these two. ids: int32 [t, 1] in a f32-sized tensor; values: f32 [t, 1].
+  // A row of tables.counts belongs to a sequence: 0 for an id that the sequence does not have, else 1 + how often its
+  // output has it. The caller fills it once, from then on params bring each token; doing so again changes nothing.
+  // Several rows of a sequence name the same row of it; one of them at most has tokens to keep, which the others know as
+  // well. A row's result does not depend on the rows beside it; between devices it may differ where sums are within
+  // rounding of a border.
   virtual absl::Status Sample(Stream& stream, const ConstTensor& logits, std::vector<SampleParams> params,
-                              const MutTensor& counts, const MutTensor& ids, const MutTensor& values) = 0;
+                              const SampleTables& tables, const MutTensor& ids, const MutTensor& values) = 0;
 };
 
 }  // namespace runahead

@@ -49,6 +49,15 @@ struct TokenCount {
 // Of SampleParams: as many rows of a sequence as steps are made for.
 inline constexpr int32_t kMostTokenCounts = 16;
 
+// In place of a token from Device::Sample.
+inline constexpr int32_t kNotFinite = -1;     // a logit of the row is not finite
+inline constexpr int32_t kNothingAllowed = -2;  // the row's mask has no id
+
+// Of a mask over ids: bit id % 32 of word id / 32 says whether an id may be drawn.
+constexpr int64_t MaskWords(int64_t vocab) {
+  return (vocab + 31) / 32;
+}
+
 // How Device::Sample draws a token for one row.
 struct SampleParams {
   float temperature = 0;  // 0: the likeliest, whatever filters are set
@@ -56,7 +65,10 @@ struct SampleParams {
   float top_p = 1;        // (0, 1]; 1: off
   float min_p = 0;        // [0, 1]; 0: off
   double uniform = 0;     // the draw, in [0, 1)
-  // Penalties come before all of these, and fall on the ids that the sequence has: repetition divides a positive logit
+  // A bias, which is added to the logits, comes before all else.
+  int32_t bias_row = -1;     // of Sample's bias; -1: none
+  int32_t allowed_row = -1;  // of Sample's masks; -1: every id may be drawn
+  // Penalties come before temperature and filters, and fall on the ids that the sequence has: repetition divides a positive logit
   // and multiplies a negative one; for an id of the output, presence + frequency * (how often) is taken off.
   float repetition_penalty = 1;  // above 0
   float presence_penalty = 0;

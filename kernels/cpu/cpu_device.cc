@@ -120,7 +120,7 @@ class CpuDevice : public Device {
   absl::Status TopK(Stream& stream, const ConstTensor& logits, int64_t k, const MutTensor& ids, const MutTensor& values,
                     const MutTensor& log_sum) override;
   absl::Status Sample(Stream& stream, const ConstTensor& logits, std::vector<SampleParams> params,
-                      const MutTensor& counts, const MutTensor& ids, const MutTensor& values) override;
+                      const SampleTables& tables, const MutTensor& ids, const MutTensor& values) override;
 
  private:
   void CopyNow(const CopyPart& part) const;
@@ -382,12 +382,16 @@ absl::Status CpuDevice::TopK(Stream& stream, const ConstTensor& logits, int64_t 
 }
 
 absl::Status CpuDevice::Sample(Stream& stream, const ConstTensor& logits, std::vector<SampleParams> params,
-                               const MutTensor& counts, const MutTensor& ids, const MutTensor& values) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckSample(kLimits, logits, params, counts, ids, values));
-  RUNAHEAD_RETURN_IF_ERROR(
-      guard_.Check("Sample", {{"logits", logits}, {"counts", counts}, {"ids", ids}, {"values", values}}));
-  Cast(stream).Compute([this, logits, params = std::move(params), counts, ids, values] {
-    rows().Sample(logits, params, counts, ids, values);
+                               const SampleTables& tables, const MutTensor& ids, const MutTensor& values) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckSample(kLimits, logits, params, tables, ids, values));
+  RUNAHEAD_RETURN_IF_ERROR(guard_.Check("Sample", {{"logits", logits},
+                                                   {"counts", tables.counts},
+                                                   {"bias", tables.bias},
+                                                   {"allowed", tables.allowed},
+                                                   {"ids", ids},
+                                                   {"values", values}}));
+  Cast(stream).Compute([this, logits, params = std::move(params), tables, ids, values] {
+    rows().Sample(logits, params, tables, ids, values);
   });
   return absl::OkStatus();
 }

@@ -37,7 +37,7 @@ struct RowOps {
   void DequantizeKv(const ConstBufferRef& from, const KvQuant& quant, const MutTensor& out) const;
   void TopK(const ConstTensor& logits, int64_t k, const MutTensor& ids, const MutTensor& values,
             const MutTensor& log_sum) const;
-  void Sample(const ConstTensor& logits, const std::vector<SampleParams>& params, const MutTensor& counts,
+  void Sample(const ConstTensor& logits, const std::vector<SampleParams>& params, const SampleTables& tables,
               const MutTensor& ids, const MutTensor& values) const;
 
  private:

@@ -156,14 +156,25 @@ float Penalised(const SampleParams& params, int32_t count, float logit) {
   return std::clamp(logit, -kLargest, kLargest);
 }
 
-// counts: as in Device::Sample.
-void Penalise(const SampleParams& params, const int32_t* counts, const float* of_model, std::vector<float>& logits) {
+float Biased(float logit, float bias) {
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  return std::clamp(logit + bias, -kLargest, kLargest);
+}
+
+// Bias, then penalties. logits: as the model has them, and all of them.
+void Adjust(const SampleParams& params, const DrawTables& tables, std::vector<float>& logits) {
+  if (tables.bias != nullptr) {
+    for (size_t id = 0; id < logits.size(); ++id) logits[id] = Biased(logits[id], tables.bias[id]);
+  }
+  if (tables.counts == nullptr) return;
+  std::array<float, kMostTokenCounts> before;  // of ids whose counts are otherwise
+  for (int32_t i = params.kept; i < params.known; ++i) before[i] = logits[params.tokens[i].id];
   for (size_t id = 0; id < logits.size(); ++id) {
-    if (counts[id] != 0) logits[id] = Penalised(params, counts[id], of_model[id]);
+    if (tables.counts[id] != 0) logits[id] = Penalised(params, tables.counts[id], logits[id]);
   }
   for (int32_t i = params.kept; i < params.known; ++i) {
     const auto [id, count] = params.tokens[i];
-    logits[id] = Penalised(params, count, of_model[id]);
+    logits[id] = Penalised(params, count, before[i]);
   }
 }
 
@@ -203,27 +214,39 @@ int32_t Draw(const SampleParams& params, Candidates& candidates) {
 
 }  // namespace
 
-int32_t SampleRow(const float* logits, int64_t n, const SampleParams& params, const int32_t* counts) {
-  if (!AllFinite(logits, n)) return -1;
-  if (counts == nullptr && params.temperature == 0) {
+DrawTables RowTables(const SampleParams& params, const SampleTables& tables) {
+  DrawTables own;
+  if (params.counts_row >= 0) own.counts = tables.counts.row<const int32_t>(params.counts_row);
+  if (params.bias_row >= 0) own.bias = tables.bias.row<const float>(params.bias_row);
+  if (params.allowed_row >= 0) own.allowed = tables.allowed.row<const uint32_t>(params.allowed_row);
+  return own;
+}
+
+int32_t SampleRow(const float* logits, int64_t n, const SampleParams& params, const DrawTables& tables) {
+  if (!AllFinite(logits, n)) return kNotFinite;
+  const bool as_it_is = tables.counts == nullptr && tables.bias == nullptr && tables.allowed == nullptr;
+  if (as_it_is && params.temperature == 0) {
     return static_cast<int32_t>(std::find(logits, logits + n, Largest(logits, n)) - logits);
   }
   Candidates candidates(logits, n);
-  if (counts != nullptr) Penalise(params, counts, logits, candidates.logits);
+  Adjust(params, tables, candidates.logits);
+  if (tables.allowed != nullptr) {
+    candidates.Filter([&](size_t id) { return (tables.allowed[id / 32] >> (id % 32) & 1) != 0; });
+    if (candidates.size() == 0) return kNothingAllowed;
+  }
   return params.temperature > 0 ? Draw(params, candidates) : candidates.Likeliest();
 }
 
-void RowOps::Sample(const ConstTensor& logits, const std::vector<SampleParams>& params, const MutTensor& counts,
+void RowOps::Sample(const ConstTensor& logits, const std::vector<SampleParams>& params, const SampleTables& tables,
                     const MutTensor& ids, const MutTensor& values) const {
   for (const SampleParams& own : params) {  // before any row of the same sequence reads them
     for (int32_t i = 0; i < own.kept && own.counts_row >= 0; ++i) {
-      counts.row<int32_t>(own.counts_row)[own.tokens[i].id] = own.tokens[i].count;
+      tables.counts.row<int32_t>(own.counts_row)[own.tokens[i].id] = own.tokens[i].count;
     }
   }
   ForRows(logits.rows, logits.cols, [&](int64_t t) {
     const SampleParams& own = params[t];
-    const int32_t* const of_row = own.counts_row < 0 ? nullptr : counts.row<const int32_t>(own.counts_row);
-    const int32_t id = SampleRow(logits.row<float>(t), logits.cols, own, of_row);
+    const int32_t id = SampleRow(logits.row<float>(t), logits.cols, own, RowTables(own, tables));
     ids.row<int32_t>(t)[0] = id;
     values.row<float>(t)[0] = id < 0 ? 0.0f : logits.row<float>(t)[id];
   });

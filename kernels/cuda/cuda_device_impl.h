@@ -82,7 +82,7 @@ class CudaDevice final : public Device {
   absl::Status TopK(Stream& stream, const ConstTensor& logits, int64_t k, const MutTensor& ids, const MutTensor& values,
                     const MutTensor& log_sum) override;
   absl::Status Sample(Stream& stream, const ConstTensor& logits, std::vector<SampleParams> params,
-                      const MutTensor& counts, const MutTensor& ids, const MutTensor& values) override;
+                      const SampleTables& tables, const MutTensor& ids, const MutTensor& values) override;
 
  private:
   OpLimits limits() const;

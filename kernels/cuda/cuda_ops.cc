@@ -262,13 +262,14 @@ absl::Status CudaDevice::TopK(Stream& stream, const ConstTensor& logits, int64_t
 }
 
 absl::Status CudaDevice::Sample(Stream& stream, const ConstTensor& logits, std::vector<SampleParams> params,
-                                const MutTensor& counts, const MutTensor& ids, const MutTensor& values) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckSample(limits(), logits, params, counts, ids, values));
+                                const SampleTables& tables, const MutTensor& ids, const MutTensor& values) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckSample(limits(), logits, params, tables, ids, values));
   if (params.empty()) return absl::OkStatus();
   CudaStream& cuda = CudaStreamOf(stream);
   RUNAHEAD_ASSIGN_OR_RETURN(const SampleParams* const rows, UploadArray(cuda, params));
-  Hold(cuda, {&logits, &counts, &ids, &values});
-  cuda.Enqueue("Sample", &LaunchSample, MatrixOf(logits), rows, MatrixOf(counts), MatrixOf(ids), MatrixOf(values));
+  Hold(cuda, {&logits, &tables.counts, &tables.bias, &tables.allowed, &ids, &values});
+  const CudaSampleTables of_rows = {MatrixOf(tables.counts), MatrixOf(tables.bias), MatrixOf(tables.allowed)};
+  cuda.Enqueue("Sample", &LaunchSample, MatrixOf(logits), rows, of_rows, MatrixOf(ids), MatrixOf(values));
   return absl::OkStatus();
 }
 

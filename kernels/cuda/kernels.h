@@ -124,9 +124,13 @@ cudaError_t LaunchQuantizeKv(const CudaMatrix& rows, const KvQuant& quant, std::
 cudaError_t LaunchDequantizeKv(const std::byte* from, const KvQuant& quant, const CudaMatrix& out, cudaStream_t stream);
 
 // Device::Sample for each row of logits (f32, at most kMostSampleVocab columns) with params[row], in device memory.
-// counts: int32, and ids: int32 [t, 1], in matrices of four-byte elements. A row's result is the same in every run.
+// The tables: as in SampleTables; they and ids, int32 [t, 1], are matrices of four-byte elements. A row's result is the
+// same in every run.
 inline constexpr int64_t kMostSampleVocab = int64_t{1} << 23;
-cudaError_t LaunchSample(const CudaMatrix& logits, const SampleParams* params, const CudaMatrix& counts,
+struct CudaSampleTables {
+  CudaMatrix counts, bias, allowed;
+};
+cudaError_t LaunchSample(const CudaMatrix& logits, const SampleParams* params, const CudaSampleTables& tables,
                          const CudaMatrix& ids, const CudaMatrix& values, cudaStream_t stream);
 
 // A checksum of `size` bytes: the sum, modulo 2^64, of kSumPartials numbers that are written to `partials` (which the

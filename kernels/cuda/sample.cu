@@ -19,7 +19,7 @@ constexpr float kUnit = 0x1p40f;
 
 constexpr float kMost = 3.402823466e38f;
 
-// A row of logits under its penalties.
+// A row of logits under its mask, bias and penalties.
 struct DrawRow {
   LogitRow raw;
   int cols;
@@ -29,7 +29,16 @@ struct DrawRow {
   float repetition;
   float presence;
   float frequency;
+  const float* bias;        // null: none
+  const uint32_t* allowed;  // null: every id
 
+  __device__ bool Allows(int id) const { return allowed == nullptr || (allowed[id / 32] >> (id % 32) & 1) != 0; }
+  // The least number for an id that may not be drawn: its share of a draw is nothing.
+  __device__ float Adjusted(float logit, int id) const {
+    if (!Allows(id)) return -kMost;
+    if (bias != nullptr) logit = fminf(fmaxf(logit + bias[id], -kMost), kMost);
+    return Penalised(logit, id);
+  }
   __device__ float Penalised(float logit, int id) const {
     if (counts == nullptr) return logit;
     int count = counts[id];
@@ -42,10 +51,10 @@ struct DrawRow {
     if (count > 1) logit -= presence + __fmul_rn(frequency, static_cast<float>(count - 1));
     return fminf(fmaxf(logit, -kMost), kMost);
   }
-  __device__ float at(int id) const { return Penalised(raw.logits[id], id); }
+  __device__ float at(int id) const { return Adjusted(raw.logits[id], id); }
   template <typename Visit>
   __device__ void ForEach(const Visit& visit) const {
-    raw.ForEach([&](float logit, int id) { visit(Penalised(logit, id), id); });
+    raw.ForEach([&](float logit, int id) { visit(Adjusted(logit, id), id); });
   }
 };
 
@@ -57,6 +66,7 @@ __device__ uint32_t KeyOf(float logit) {
 // What a first pass sees of a row.
 struct Survey {
   bool finite;
+  bool any;       // an id may be drawn; else what follows has no meaning
   int likeliest;  // the smallest id of the largest logit
   float largest;
   float smallest;
@@ -68,7 +78,8 @@ __device__ Survey SurveyOf(const DrawRow& row) {
   int bad = 0;
   row.raw.ForEach([&](float of_model, int id) {
     bad |= fabsf(of_model) <= kMost ? 0 : 1;
-    const float logit = row.Penalised(of_model, id);
+    if (!row.Allows(id)) return;
+    const float logit = row.Adjusted(of_model, id);
     const Weight key = static_cast<Weight>(OrderOf(logit)) << 32 | ~static_cast<uint32_t>(id);
     best = best < key ? key : best;
     smallest = fminf(smallest, logit);
@@ -77,7 +88,8 @@ __device__ Survey SurveyOf(const DrawRow& row) {
   best = BlockReduce(best, Larger());
   smallest = -BlockReduce(-smallest, Larger());
   const int likeliest = static_cast<int>(~static_cast<uint32_t>(best));
-  return {bad == 0, likeliest, bad == 0 ? row.at(likeliest) : 0.0f, smallest};
+  const bool any = best != 0;
+  return {bad == 0, any, likeliest, bad == 0 && any ? row.at(likeliest) : 0.0f, smallest};
 }
 
 struct Place {
@@ -186,8 +198,8 @@ struct Range {
   }
   // Never falls as the logit falls.
   __device__ uint32_t Bin(float logit) const {
-    const uint32_t bin = static_cast<uint32_t>((half_largest - 0.5f * logit) * scale);
-    return bin < kBins ? bin : kBins - 1;
+    const float at = (half_largest - 0.5f * logit) * scale;
+    return at < static_cast<float>(kBins) ? static_cast<uint32_t>(at) : kBins - 1;
   }
 };
 
@@ -259,7 +271,7 @@ __device__ int Draw(LogitHistogram& histogram, const DrawRow& row, const Survey&
 
 __global__ void __launch_bounds__(kThreads)
     SampleKernel(Rows<float> logits, int cols, bool packed, const SampleParams* params, Rows<int32_t> counts,
-                 Rows<int32_t> ids, Rows<float> values) {
+                 Rows<float> bias, Rows<uint32_t> allowed, Rows<int32_t> ids, Rows<float> values) {
   __shared__ LogitHistogram histogram;
   const int64_t at = blockIdx.x;
   const SampleParams& own = params[at];
@@ -278,10 +290,12 @@ __global__ void __launch_bounds__(kThreads)
                        .known_count = own.known - own.kept,
                        .repetition = own.repetition_penalty,
                        .presence = own.presence_penalty,
-                       .frequency = own.frequency_penalty};
+                       .frequency = own.frequency_penalty,
+                       .bias = own.bias_row < 0 ? nullptr : bias.at(own.bias_row),
+                       .allowed = own.allowed_row < 0 ? nullptr : allowed.at(own.allowed_row)};
   const Survey survey = SurveyOf(row);
-  int id = survey.finite ? survey.likeliest : -1;
-  if (survey.finite && own.temperature > 0.0f) id = Draw(histogram, row, survey, own);
+  int id = !survey.finite ? kNotFinite : survey.any ? survey.likeliest : kNothingAllowed;
+  if (id >= 0 && own.temperature > 0.0f) id = Draw(histogram, row, survey, own);
   if (threadIdx.x != 0) return;
   *ids.at(at) = id;
   *values.at(at) = id < 0 ? 0.0f : raw.logits[id];
@@ -289,14 +303,14 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-cudaError_t LaunchSample(const CudaMatrix& logits, const SampleParams* params, const CudaMatrix& counts,
+cudaError_t LaunchSample(const CudaMatrix& logits, const SampleParams* params, const CudaSampleTables& tables,
                          const CudaMatrix& ids, const CudaMatrix& values, cudaStream_t stream) {
   if (logits.rows == 0) return cudaSuccess;
   if (logits.cols > kMostSampleVocab) return cudaErrorInvalidValue;
   const Rows<float> from(logits);
   return Launch(SampleKernel, dim3(static_cast<unsigned>(logits.rows)), dim3(kThreads), stream, from,
-                static_cast<int>(logits.cols), from.IsPacked<LogitRow::kPack>(), params, Rows<int32_t>(counts),
-                Rows<int32_t>(ids), Rows<float>(values));
+                static_cast<int>(logits.cols), from.IsPacked<LogitRow::kPack>(), params, Rows<int32_t>(tables.counts),
+                Rows<float>(tables.bias), Rows<uint32_t>(tables.allowed), Rows<int32_t>(ids), Rows<float>(values));
 }
 
 }  // namespace runahead

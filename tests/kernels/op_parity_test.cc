@@ -592,7 +592,7 @@ void CheckDraws(DeviceMemory& memory, int64_t rows, int64_t vocab, bool coarse) 
   const Tensor ids = memory.Empty(rows, 1), values = memory.Empty(rows, 1),
                in = memory.NewTensor(logits, rows, DType::kF32, 3);
   for (int tries = 0; tries < 2; ++tries) {  // the second changes nothing
-    ASSERT_TRUE(memory.device().Sample(memory.stream(), in, params, counts, ids, values).ok());
+    ASSERT_TRUE(memory.device().Sample(memory.stream(), in, params, {counts}, ids, values).ok());
   }
   const std::vector<std::byte> bytes = memory.ReadBytes(ids.ref);
   const std::vector<float> drawn = memory.Read(values);
@@ -637,7 +637,7 @@ TEST_P(OpParity, RowsOfASequenceAreDrawnWithOneRowOfCountsAndWhatEachKnows) {
   const Tensor counts = memory().NewTensor(before, 2), ids = memory().Empty(kRows, 1),
                values = memory().Empty(kRows, 1);
   for (int tries = 0; tries < 2; ++tries) {
-    ASSERT_TRUE(device().Sample(stream(), memory().NewTensor(logits, kRows), params, counts, ids, values).ok());
+    ASSERT_TRUE(device().Sample(stream(), memory().NewTensor(logits, kRows), params, {counts}, ids, values).ok());
   }
   std::vector<int32_t> drawn(kRows);
   std::memcpy(drawn.data(), memory().ReadBytes(ids.ref).data(), kRows * sizeof(int32_t));

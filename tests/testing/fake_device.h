@@ -149,7 +149,7 @@ class FakeDevice : public Device {
                     const MutTensor&) override {
     return Missing("TopK");
   }
-  absl::Status Sample(Stream&, const ConstTensor&, std::vector<SampleParams>, const MutTensor&, const MutTensor&,
+  absl::Status Sample(Stream&, const ConstTensor&, std::vector<SampleParams>, const SampleTables&, const MutTensor&,
                       const MutTensor&) override {
     return Missing("Sample");
   }

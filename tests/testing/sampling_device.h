@@ -34,13 +34,14 @@ class SamplingDevice : public FakeDevice {
     return absl::OkStatus();
   }
   absl::Status Sample(Stream& stream, const ConstTensor& logits, std::vector<SampleParams> params,
-                      const MutTensor& counts, const MutTensor& ids, const MutTensor& values) override {
+                      const SampleTables& tables, const MutTensor& ids, const MutTensor& values) override {
     Call(stream, [=, params = std::move(params)] {
       for (int64_t row = 0; row < logits.rows; ++row) {
         const SampleParams& own = params[row];
-        int32_t* const of_row = own.counts_row < 0 ? nullptr : counts.row<int32_t>(own.counts_row);
-        for (int32_t i = 0; i < own.kept && of_row != nullptr; ++i) of_row[own.tokens[i].id] = own.tokens[i].count;
-        const int32_t id = SampleRow(logits.row<float>(row), logits.cols, own, of_row);
+        for (int32_t i = 0; i < own.kept && own.counts_row >= 0; ++i) {
+          tables.counts.row<int32_t>(own.counts_row)[own.tokens[i].id] = own.tokens[i].count;
+        }
+        const int32_t id = SampleRow(logits.row<float>(row), logits.cols, own, RowTables(own, tables));
         ids.row<int32_t>(row)[0] = id;
         values.row<float>(row)[0] = id < 0 ? 0.0f : logits.row<float>(row)[id];
       }

@@ -131,8 +131,8 @@ class WrappingDevice : public Device {
     return inner_->TopK(stream, logits, k, ids, values, log_sum);
   }
   absl::Status Sample(Stream& stream, const ConstTensor& logits, std::vector<SampleParams> params,
-                      const MutTensor& counts, const MutTensor& ids, const MutTensor& values) override {
-    return inner_->Sample(stream, logits, std::move(params), counts, ids, values);
+                      const SampleTables& tables, const MutTensor& ids, const MutTensor& values) override {
+    return inner_->Sample(stream, logits, std::move(params), tables, ids, values);
   }
 
  protected:

@@ -78,7 +78,7 @@ absl::Status TokenSampler::Enqueue(Stream& stream, const Tensor& logits, const s
   const auto part = [&](int64_t begin, int64_t cols) {
     return MakeTensor(drawn_.Slice(begin * sizeof(float), n * cols * sizeof(float)), DType::kF32, n, cols);
   };
-  RUNAHEAD_RETURN_IF_ERROR(device_.Sample(stream, logits, std::move(params), counts_, part(0, 1), part(n, 1)));
+  RUNAHEAD_RETURN_IF_ERROR(device_.Sample(stream, logits, std::move(params), {counts_}, part(0, 1), part(n, 1)));
   if (top_k_ > 0) {
     RUNAHEAD_RETURN_IF_ERROR(
         device_.TopK(stream, logits, top_k_, part(3 * n, top_k_), part((3 + top_k_) * n, top_k_), part(2 * n, 1)));

@@ -146,7 +146,7 @@ TEST(Checks, QuantisedRowsAreWholeGroupsInEnoughBytes) {
 TEST(Checks, SamplingParametersHaveRanges) {
   const Tensor logits = Make(2, 9), counts = Make(3, 9), ids = Make(2, 1);
   const auto check = [&](const SampleParams& params) {
-    return CheckSample(kLimits, logits, {{.counts_row = 1, .kept = 1, .known = 1}, params}, counts, ids, ids);
+    return CheckSample(kLimits, logits, {{.counts_row = 1, .kept = 1, .known = 1}, params}, {counts}, ids, ids);
   };
   EXPECT_TRUE(check({.temperature = 1, .top_k = 3, .top_p = 0.5f, .min_p = 1, .uniform = 0.999}).ok());
   EXPECT_THAT(check({.temperature = -1}), Refused({"temperature of row 1", "-1"}));
@@ -170,7 +170,7 @@ TEST(Checks, SamplingParametersHaveRanges) {
   EXPECT_THAT(CheckSample(kLimits, Make(1, 1001), {SampleParams{}}, {}, one, one), Refused({"1001", "1000"}));
   EXPECT_THAT(CheckSample(kLimits, logits, {{}, {}}, {}, Make(2, 2), ids), Refused({"ids", "[2, 1]"}));
   EXPECT_THAT(CheckSample(kLimits, logits, {{}, {}}, {}, ids, Make(2, 2)), Refused({"values", "[2, 1]"}));
-  EXPECT_THAT(CheckSample(kLimits, logits, {{}, {}}, Make(2, 8), ids, ids), Refused({"counts", "[2, 9]"}));
+  EXPECT_THAT(CheckSample(kLimits, logits, {{}, {}}, {Make(2, 8)}, ids, ids), Refused({"counts", "[2, 9]"}));
   EXPECT_THAT(CheckSample(kLimits, logits, {{}, {.counts_row = 0}}, {}, ids, ids), Refused({"row 0 of 0"}));
 }
 
