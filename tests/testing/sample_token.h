@@ -25,7 +25,9 @@ inline int32_t SampleToken(const std::vector<float>& logits, const SamplingOptio
   for (const auto& [id, in_output] : counts.entries()) {
     if (id >= 0 && id < vocab) of_ids[id] = 1 + in_output;
   }
-  return SampleRow(logits.data(), vocab, params, HasPenalties(options) ? of_ids.data() : nullptr);
+  DrawTables tables;
+  if (HasPenalties(options)) tables.counts = of_ids.data();
+  return SampleRow(logits.data(), vocab, params, tables);
 }
 
 }  // namespace runahead::testing
