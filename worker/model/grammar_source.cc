@@ -1,0 +1,55 @@
+#include "worker/model/grammar_source.h"
+
+#include "kernels/base/status_macros.h"
+#include "kernels/base/thread_name.h"
+#include "server/tokenizer/tokenizer.h"
+
+namespace runahead {
+
+GrammarSource::GrammarSource(std::shared_ptr<const ModelFile> file, int64_t vocab)
+    : file_(std::move(file)), vocab_(vocab), thread_([this] { Run(); }) {}
+
+GrammarSource::~GrammarSource() {
+  {
+    MutexLock lock(mu_);
+    stop_ = true;
+    changed_.NotifyAll();
+  }
+  thread_.join();
+}
+
+std::shared_ptr<const WantedGrammar> GrammarSource::Want(StructureSpec spec) {
+  auto wanted = std::make_shared<WantedGrammar>(std::move(spec));
+  MutexLock lock(mu_);
+  queue_.push_back(wanted);
+  changed_.NotifyAll();
+  return wanted;
+}
+
+std::shared_ptr<WantedGrammar> GrammarSource::Next() {
+  MutexLock lock(mu_);
+  while (queue_.empty() && !stop_) changed_.Wait(mu_);
+  if (stop_) return nullptr;
+  std::shared_ptr<WantedGrammar> next = std::move(queue_.front());
+  queue_.pop_front();
+  return next;
+}
+
+void GrammarSource::Run() {
+  NameThread("grammars");
+  while (const std::shared_ptr<WantedGrammar> wanted = Next()) {
+    absl::StatusOr<std::shared_ptr<const CompiledGrammar>> compiled = Compile(wanted->spec_);
+    if (compiled.ok()) wanted->grammar_ = *std::move(compiled);
+    wanted->ready_.Fire(compiled.status());
+  }
+}
+
+absl::StatusOr<std::shared_ptr<const CompiledGrammar>> GrammarSource::Compile(const StructureSpec& spec) {
+  if (compiler_ == nullptr) {
+    RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::FromModel(*file_));
+    RUNAHEAD_ASSIGN_OR_RETURN(compiler_, GrammarCompiler::Create(*tokenizer, {.vocabulary_size = vocab_}));
+  }
+  return compiler_->Compile(spec);
+}
+
+}  // namespace runahead

@@ -1,0 +1,64 @@
+// The forms that answers are to have, compiled for the model's tokens beside the work that draws them.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "kernels/base/event.h"
+#include "kernels/base/mutex.h"
+#include "server/grammar/grammar_compiler.h"
+#include "server/grammar/structure_spec.h"
+#include "worker/format/model_file.h"
+
+namespace runahead {
+
+// A form that is being compiled, or has been. Thread-safe.
+class WantedGrammar {
+ public:
+  explicit WantedGrammar(StructureSpec spec) : spec_(std::move(spec)) {}
+
+  // Fires when the grammar is there, or with why it never will be: INVALID_ARGUMENT, or UNIMPLEMENTED where this build
+  // compiles none.
+  Event ready() const { return ready_.event(); }
+  // Not null once `ready` fired with OK.
+  const std::shared_ptr<const CompiledGrammar>& grammar() const { return grammar_; }
+
+ private:
+  friend class GrammarSource;
+  const StructureSpec spec_;
+  EventSource ready_;
+  std::shared_ptr<const CompiledGrammar> grammar_;  // written before ready_ fires
+};
+
+// Thread-safe. Has a thread, on which one form after the other is compiled; what nobody has compiled yet when it ends
+// fires with ABORTED.
+class GrammarSource {
+ public:
+  // `vocab`: rows of the model's head. The file's vocabulary is read when the first form is wanted.
+  GrammarSource(std::shared_ptr<const ModelFile> file, int64_t vocab);
+  ~GrammarSource();
+
+  // Returns at once. Forms that were wanted lately are kept compiled.
+  std::shared_ptr<const WantedGrammar> Want(StructureSpec spec) RUNAHEAD_EXCLUDES(mu_);
+
+ private:
+  void Run();
+  // The next one to compile; null: the source ends.
+  std::shared_ptr<WantedGrammar> Next() RUNAHEAD_EXCLUDES(mu_);
+  absl::StatusOr<std::shared_ptr<const CompiledGrammar>> Compile(const StructureSpec& spec);
+
+  const std::shared_ptr<const ModelFile> file_;
+  const int64_t vocab_;
+  std::unique_ptr<GrammarCompiler> compiler_;  // of thread_; null until the first form is wanted
+  Mutex mu_;
+  CondVar changed_;
+  std::deque<std::shared_ptr<WantedGrammar>> queue_ RUNAHEAD_GUARDED_BY(mu_);
+  bool stop_ RUNAHEAD_GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
+
+}  // namespace runahead
