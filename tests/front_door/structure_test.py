@@ -1,0 +1,138 @@
+"""Answers that have the form which their requests ask for, from a model that writes noise: over HTTP, as docs/structure.md
+has it, judged by Python's json and re, and by jsonschema where it is there.
+
+usage: structure_test.py RUNAHEAD MAKE_SYNTHETIC_GGUF [SCHEMAS]
+"""
+
+import json
+import pathlib
+import random
+import re
+import sys
+import urllib.error
+import urllib.request
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "examples"))
+import fixture  # noqa: E402
+import live  # noqa: E402
+
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None
+
+SCHEMAS = int(sys.argv.pop()) if sys.argv[-1].isdigit() else 40
+NAMES = "id name kind city tags items count ratio note ok left right é".split()
+MAX_TOKENS = 400
+
+
+def random_schema(dice, depth):
+    """A schema of the kinds that tools write, whose values end soon whatever is drawn."""
+    kinds = ["string", "integer", "number", "boolean", "null", "enum", "const", "pattern"]
+    if depth > 0:
+        kinds += ["object", "array", "anyOf"] * 3
+    kind = dice.choice(kinds)
+    if kind == "string":
+        return {"type": "string", "minLength": dice.randint(0, 2), "maxLength": dice.randint(2, 8)}
+    if kind == "integer":
+        low = dice.randint(-200, 200)
+        return {"type": "integer", "minimum": low, "maximum": low + dice.randint(0, 5000)}
+    if kind == "number":
+        return {"type": "number", "minimum": -2, "maximum": 3.5}
+    if kind == "enum":
+        return {"enum": dice.sample(["a", "bc", 1, 2.5, None, True, "\u6f22"], dice.randint(1, 4))}
+    if kind == "const":
+        return {"const": dice.choice(["x", 7, False, [1, 2]])}
+    if kind == "pattern":
+        return {"type": "string", "pattern": dice.choice(["^[a-z]{2,5}$", "^(yes|no)$", "^[0-9]{3}-[0-9]{2}$"])}
+    if kind == "object":
+        names = dice.sample(NAMES, dice.randint(1, 4))
+        return {"type": "object", "properties": {name: random_schema(dice, depth - 1) for name in names},
+                "required": [name for name in names if dice.random() < 0.7], "additionalProperties": False}
+    if kind == "array":
+        low = dice.randint(0, 2)
+        return {"type": "array", "items": random_schema(dice, depth - 1), "minItems": low,
+                "maxItems": low + dice.randint(0, 2)}
+    if kind == "anyOf":
+        return {"anyOf": [random_schema(dice, depth - 1) for _ in range(dice.randint(1, 3))]}
+    return {"type": kind}
+
+
+class StructureTest(fixture.ClusterTest):
+    def chat(self, **members):
+        """The only choice of the answer."""
+        body = {"messages": [{"role": "user", "content": "Say something."}], "max_tokens": MAX_TOKENS, **members}
+        request = urllib.request.Request(self.cluster.http + "/chat/completions", json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=live.PATIENCE) as reply:
+                return json.loads(reply.read())["choices"][0]
+        except urllib.error.HTTPError as error:
+            self.fail(f"{error.code}: {error.read().decode()}")
+
+    def refusal(self, **members):
+        body = {"messages": [{"role": "user", "content": "Say something."}], "max_tokens": 4, **members}
+        request = urllib.request.Request(self.cluster.http + "/chat/completions", json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
+        with self.assertRaises(urllib.error.HTTPError) as raised:
+            urllib.request.urlopen(request, timeout=live.PATIENCE)
+        with raised.exception as error:
+            self.assertEqual(error.code, 400)
+            return json.loads(error.read())["error"]["message"]
+
+    def test_what_stops_is_valid(self):
+        dice = random.Random(136)
+        stopped = 0
+        for number in range(SCHEMAS):
+            schema = {"type": "object", "properties": {"value": random_schema(dice, 2)}, "required": ["value"],
+                      "additionalProperties": False}
+            form = {"type": "json_schema", "json_schema": {"name": "form", "schema": schema, "strict": True}}
+            temperature = dice.choice((0, 0.8, 1.5))
+            with self.subTest(number=number, schema=schema):
+                choice = self.chat(response_format=form, seed=number, temperature=temperature)
+                text = choice["message"]["content"]
+                if choice["finish_reason"] != "stop":
+                    self.assertEqual(choice["finish_reason"], "length")
+                    continue
+                stopped += 1
+                value = json.loads(text)
+                if jsonschema is not None:
+                    jsonschema.validate(value, schema, jsonschema.Draft202012Validator)
+        self.assertGreaterEqual(stopped, 0.95 * SCHEMAS)
+
+    def test_any_object_is_an_object(self):
+        ended = 0
+        for seed in range(6):
+            choice = self.chat(response_format={"type": "json_object"}, seed=seed, max_tokens=300)
+            self.assertTrue(choice["message"]["content"].lstrip().startswith("{"), choice)
+            if choice["finish_reason"] == "stop":
+                ended += 1
+                self.assertIsInstance(json.loads(choice["message"]["content"]), dict)
+        print(f"{ended} of 6 objects ended")
+
+    def test_texts_match_what_is_asked_for(self):
+        expression = "(GET|PUT) /[a-z]{1,6}(/[0-9]{1,3})?"
+        for seed in range(6):
+            choice = self.chat(structured_outputs={"regex": expression}, seed=seed, temperature=1.2)
+            self.assertEqual(choice["finish_reason"], "stop")
+            self.assertRegex(choice["message"]["content"], f"^{expression}$")
+            texts = ["red", "green", "blue as the sea"]
+            choice = self.chat(structured_outputs={"choice": texts}, seed=seed, temperature=1.2)
+            self.assertIn(choice["message"]["content"], texts)
+            grammar = 'root ::= term ("+" term)?\nterm ::= [0-9] [0-9]? | "(" root ")"'
+            choice = self.chat(structured_outputs={"grammar": grammar}, seed=seed, temperature=1)
+            if choice["finish_reason"] == "stop":
+                self.assertTrue(re.fullmatch(r"[0-9+()]+", choice["message"]["content"]), choice)
+                compile(choice["message"]["content"].replace("0", "1"), "sum", "eval")
+
+    def test_what_cannot_be_promised_is_refused_by_its_place(self):
+        schema = {"type": "object", "properties": {"a": {"type": "array", "items": {}, "uniqueItems": True}}}
+        message = self.refusal(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}})
+        self.assertIn("uniqueItems", message)
+        self.assertIn("/properties/a", message)
+        self.assertIn("regex", self.refusal(structured_outputs={"regex": "(a"}))
+
+
+if __name__ == "__main__":
+    fixture.main()
