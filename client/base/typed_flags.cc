@@ -94,4 +94,18 @@ void AddRepeated(CLI::App& app, const std::string& name, std::vector<int32_t>* v
   AddAll(app, name, read, help, type);
 }
 
+void AddRepeated(CLI::App& app, const std::string& name, std::map<int32_t, float>* values, const std::string& help,
+                 const std::string& type) {
+  const auto read = [name, type, values](const CLI::results_t& results) {
+    values->clear();
+    for (const std::string& text : results) {
+      const size_t at = text.find('=');
+      if (at == std::string::npos) throw CLI::ValidationError(name, absl::StrCat("'", text, "' is not ", type));
+      (*values)[ParseOrThrow<int32_t>(name, text.substr(0, at))] = ParseOrThrow<float>(name, text.substr(at + 1));
+    }
+    return true;
+  };
+  AddAll(app, name, read, help, type);
+}
+
 }  // namespace runahead

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +29,9 @@ void AddNumber(CLI::App& app, const std::string& name, std::optional<double>* va
 void AddRepeated(CLI::App& app, const std::string& name, std::vector<std::string>* values, const std::string& help,
                  const std::string& type);
 void AddRepeated(CLI::App& app, const std::string& name, std::vector<int32_t>* values, const std::string& help,
+                 const std::string& type);
+// Of "KEY=VALUE"; of a key that is given twice the last value counts.
+void AddRepeated(CLI::App& app, const std::string& name, std::map<int32_t, float>* values, const std::string& help,
                  const std::string& type);
 
 }  // namespace runahead

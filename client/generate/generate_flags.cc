@@ -57,6 +57,7 @@ void GenerateFlags::AddTo(CLI::App& app) {
       ->type_name("NAME");
   app.add_option("--tenant", tenant_, "Whose the request is: who sends many waits behind himself (default: nobody's)")
       ->type_name("NAME");
+  app.add_option("--user", user_, "Whom it is for: the router's log says it (default: nobody)")->type_name("NAME");
   app.add_flag("--json", json_, "One JSON object on stdout when all is there, in place of text as it comes");
   app.add_flag("--trace", trace_,
                "Ask the router to record the request (where it runs with --trace asked or all), for runahead trace");
@@ -64,6 +65,7 @@ void GenerateFlags::AddTo(CLI::App& app) {
   app.add_option("--prompt", prompt_, "A text to continue")->type_name("TEXT");
   app.add_option("--prompt-file", prompt_file_, "The same from a file; - reads stdin")->type_name("FILE");
   app.add_option("--token-ids", token_ids_, "Token ids, as in 1,2,3")->type_name("IDS");
+  AddNumber(app, "--truncate-prompt", &truncate_prompt_, "Use the last N tokens of a longer input (default: all)", "N");
   AddRepeated(app, "--message", &messages_,
               "A message of a chat, as in 'user:Hello'; repeated for more, the oldest first", "ROLE:TEXT");
   app.option_defaults()->group("Chats (with --message)");
@@ -85,6 +87,10 @@ absl::StatusOr<v1::GenerateRequest> GenerateFlags::Request() const {
   if (priority_ == "low") request.set_priority(v1::PRIORITY_LOW);
   RUNAHEAD_RETURN_IF_ERROR(FillInput(request));
   for (const std::string& stop : sampling_.stop) RUNAHEAD_RETURN_IF_ERROR(InFlag("--stop", CheckUtf8(stop)));
+  for (const std::string& word : sampling_.bad_words) RUNAHEAD_RETURN_IF_ERROR(InFlag("--bad-word", CheckUtf8(word)));
+  RUNAHEAD_RETURN_IF_ERROR(InFlag("--user", CheckUtf8(user_)));
+  request.set_user(user_);
+  if (truncate_prompt_) request.set_truncate_prompt(*truncate_prompt_);
   sampling_.FillIn(request);
   if (logprobs_) request.mutable_sampling()->set_logprobs(*logprobs_);
   RUNAHEAD_RETURN_IF_ERROR(FillExperiment(request));

@@ -41,12 +41,12 @@ class GenerateFlags {
 
   RouterFlags router_;
   std::string model_;
-  std::string priority_ = "normal";
+  std::string priority_ = "normal", user_;
   std::optional<std::string> tenant_, prompt_, prompt_file_, token_ids_, parts_, schedule_;
   std::vector<std::string> messages_;
   TemplateFlags template_;
   SamplingFlags sampling_;
-  std::optional<int32_t> logprobs_, width_;
+  std::optional<int32_t> logprobs_, width_, truncate_prompt_;
   std::optional<double> timeout_s_;
   bool json_ = false, trace_ = false;
 };

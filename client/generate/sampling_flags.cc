@@ -19,10 +19,14 @@ void SamplingFlags::AddTo(CLI::App& app) {
             "Taken from the scores of tokens that stand in the output (default: 0)", "R");
   AddNumber(app, "--frequency-penalty", &frequency_penalty, "The same for each time that they stand there (default: 0)",
             "R");
+  AddRepeated(app, "--logit-bias", &logit_bias,
+              "Added to the score of a token id, -100 to 100, as in 50256=-100; may be repeated", "ID=VALUE");
+  AddRepeated(app, "--bad-word", &bad_words, "A text that the output is not to have; may be repeated", "TEXT");
   AddNumber(app, "--seed", &seed, "Makes draws repeatable (default: the router draws one)", "N");
   app.option_defaults()->group("Stopping");
   AddNumber(app, "--max-tokens", &max_tokens, "Tokens to generate at most (default: 1024, or what the context leaves)",
             "N");
+  AddNumber(app, "--min-tokens", &min_tokens, "Tokens before which nothing ends the output (default: 0)", "N");
   AddRepeated(app, "--stop", &stop, "End the output before this text; may be repeated", "TEXT");
   AddRepeated(app, "--stop-id", &stop_ids, "End the output at this token id; may be repeated", "ID");
   app.add_flag("--ignore-eos", ignore_eos, "Go on past the model's own end tokens");
@@ -41,9 +45,12 @@ void SamplingFlags::FillIn(v1::GenerateRequest& request) const {
   if (presence_penalty) sampling.set_presence_penalty(*presence_penalty);
   if (frequency_penalty) sampling.set_frequency_penalty(*frequency_penalty);
   if (seed) sampling.set_seed(*seed);
+  sampling.mutable_logit_bias()->insert(logit_bias.begin(), logit_bias.end());
   v1::StopConditions& conditions = *request.mutable_stop();
   if (max_tokens) conditions.set_max_tokens(*max_tokens);
+  if (min_tokens) conditions.set_min_tokens(*min_tokens);
   for (const std::string& text : stop) conditions.add_stop(text);
+  for (const std::string& text : bad_words) conditions.add_bad_words(text);
   conditions.mutable_stop_ids()->Assign(stop_ids.begin(), stop_ids.end());
   conditions.set_ignore_eos(ignore_eos);
   request.set_no_cache(no_cache);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,7 +20,9 @@ struct SamplingFlags {
   std::optional<int32_t> max_tokens, top_k;
   std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
   std::optional<uint64_t> seed;
-  std::vector<std::string> stop;
+  std::map<int32_t, float> logit_bias;
+  std::optional<int32_t> min_tokens;
+  std::vector<std::string> stop, bad_words;
   std::vector<int32_t> stop_ids;
   bool ignore_eos = false;
   bool no_cache = false;

@@ -50,7 +50,7 @@ struct TokenCount {
 inline constexpr int32_t kMostTokenCounts = 16;
 
 // In place of a token from Device::Sample.
-inline constexpr int32_t kNotFinite = -1;     // a logit of the row is not finite
+inline constexpr int32_t kNotFinite = -1;       // a logit of the row is not finite
 inline constexpr int32_t kNothingAllowed = -2;  // the row's mask has no id
 
 // Of a mask over ids: bit id % 32 of word id / 32 says whether an id may be drawn.
@@ -68,8 +68,9 @@ struct SampleParams {
   // A bias, which is added to the logits, comes before all else.
   int32_t bias_row = -1;     // of Sample's bias; -1: none
   int32_t allowed_row = -1;  // of Sample's masks; -1: every id may be drawn
-  // Penalties come before temperature and filters, and fall on the ids that the sequence has: repetition divides a positive logit
-  // and multiplies a negative one; for an id of the output, presence + frequency * (how often) is taken off.
+  // Penalties come before temperature and filters, and fall on the ids that the sequence has: repetition divides a
+  // positive logit and multiplies a negative one; for an id of the output, presence + frequency * (how often) is taken
+  // off.
   float repetition_penalty = 1;  // above 0
   float presence_penalty = 0;
   float frequency_penalty = 0;

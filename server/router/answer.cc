@@ -22,10 +22,11 @@ StopMatcher MatcherOf(std::vector<std::string> stops, const Tokenizer& tokenizer
 }  // namespace
 
 Answer::Answer(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stops,
-               const std::vector<int32_t>& stop_ids, int32_t max_tokens, bool goes_on)
+               const std::vector<int32_t>& stop_ids, int32_t max_tokens, bool goes_on, int32_t min_tokens)
     : tokenizer_(std::move(tokenizer)),
       stop_ids_(stop_ids.begin(), stop_ids.end()),
       max_tokens_(max_tokens),
+      min_tokens_(min_tokens),
       text_(tokenizer_, /*skip_special=*/true, goes_on),
       stops_(MatcherOf(std::move(stops), *tokenizer_)) {}
 
@@ -45,6 +46,7 @@ void Answer::Feed(const v1::SampledToken& token, v1::Tokens& message) {
   message.add_ids(token.id());
   if (token.has_logprobs()) AddLogprobs(token.logprobs(), message);
   ids_.push_back(token.id());
+  stops_.SetLooking(tokens() > min_tokens_);
   const bool ends = stop_ids_.contains(token.id());
   StopMatcher::Output output;
   if (tokenizer_->IsSpecial(token.id())) {

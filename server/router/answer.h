@@ -20,9 +20,10 @@ namespace runahead {
 class Answer {
  public:
   // `stop_ids` has the model's end tokens where they count. `goes_on`: the prompt ends with text, with which the
-  // answer's is one: a blank at its begin, which some vocabularies take away from a text's, is kept.
+  // answer's is one: a blank at its begin, which some vocabularies take away from a text's, is kept. A stop string that
+  // is complete within the first `min_tokens` tokens does not end it.
   Answer(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stops,
-         const std::vector<int32_t>& stop_ids, int32_t max_tokens, bool goes_on = false);
+         const std::vector<int32_t>& stop_ids, int32_t max_tokens, bool goes_on = false, int32_t min_tokens = 0);
 
   // Adds one token to `message`, and what tokens say to its logprobs; does nothing once the answer has ended. The token
   // that ends it is among the ids, but a stop id is no text.
@@ -45,6 +46,7 @@ class Answer {
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const absl::flat_hash_set<int32_t> stop_ids_;
   const int32_t max_tokens_;
+  const int32_t min_tokens_;
   TextStream text_;
   StopMatcher stops_;
   std::vector<int32_t> ids_;

@@ -10,6 +10,7 @@
 #include "server/router/answer_limits.h"
 #include "server/router/chat_input.h"
 #include "server/router/request_log.h"
+#include "server/router/request_timeout.h"
 #include "server/router/validation.h"
 #include "server/rpc/status.h"
 #include "server/rpc/take_memory.h"
@@ -181,15 +182,26 @@ void InferenceService::Forget(const std::shared_ptr<GenerateReactor>& reactor) {
   calls_.erase(reactor);
 }
 
+Task<> InferenceService::WatchTimeout([[maybe_unused]] std::shared_ptr<GenerateReactor> reactor,
+                                      std::shared_ptr<RequestTimeout> timeout) {
+  co_await timeout->Watch();
+}
+
 Task<> InferenceService::RunSession(std::shared_ptr<GenerateReactor> reactor,
                                     std::unique_ptr<SessionPlaces::Place> place, v1::GenerateRequest request,
                                     absl::Time arrival, std::optional<TraceContext> caller, ByteBudget::Lease memory,
                                     RequestOwner owner) {
+  std::shared_ptr<RequestTimeout> timeout;
+  if (const absl::Time at = TimeoutOf(request, arrival); at < absl::InfiniteFuture()) {
+    timeout = std::make_shared<RequestTimeout>(parts_.clock, reactor->cancel(), at);
+    steps_.Start(WatchTimeout(reactor, timeout));
+  }
   co_await place->Await(reactor->cancel());
   Session session(parts_, std::move(request), arrival, reactor->deadline(), reactor->cancel(), *reactor, caller,
                   std::move(memory), std::move(owner.tenant), std::move(owner.grant));
   const std::function<void()> settled = [&place] { place->Settle(); };
   const absl::Status status = co_await session.Run(settled);
+  if (timeout != nullptr) timeout->End();
   parts_.metrics.RequestFinished(status.code(), parts_.clock.Now() - arrival);
   RequestRecord record = session.Record(status);
   reactor->End(status);

@@ -18,6 +18,7 @@
 #include "server/base/drain_gate.h"
 #include "server/router/generate_reactor.h"
 #include "server/router/key_door.h"
+#include "server/router/request_timeout.h"
 #include "server/router/session.h"
 #include "server/router/session_places.h"
 #include "server/rpc/message_service.h"
@@ -76,6 +77,8 @@ class InferenceService final : public MessageService<v1::Inference> {
   Task<absl::Status> AnswerDetokenize(const v1::DetokenizeRequest& request, v1::DetokenizeResponse& response);
   // The ids of the prompt that Generate would make of the same.
   Task<absl::StatusOr<std::vector<int32_t>>> IdsOf(const v1::TokenizeRequest& request, CancelToken& cancel);
+  // Keeps the call until `timeout` has come to its end.
+  Task<> WatchTimeout(std::shared_ptr<GenerateReactor> reactor, std::shared_ptr<RequestTimeout> timeout);
   Task<> RunSession(std::shared_ptr<GenerateReactor> reactor, std::unique_ptr<SessionPlaces::Place> place,
                     v1::GenerateRequest request, absl::Time arrival, std::optional<TraceContext> caller,
                     ByteBudget::Lease memory, RequestOwner owner) RUNAHEAD_EXCLUDES(mu_);

@@ -53,6 +53,7 @@ std::vector<v1::StartJob> StartJobs(const PrefillOrder& order, const Placement& 
     jobs[i].set_part(static_cast<int32_t>(i));
     jobs[i].mutable_ids()->Add(ids.begin(), ids.end());
     if (tail) *jobs[i].mutable_sampling() = order.sampling;
+    if (tail && order.rules != nullptr) *jobs[i].mutable_rules() = *order.rules;
     if (i > 0) SetLife(*placement.chain[i - 1], *jobs[i].mutable_predecessor());
     if (!tail) SetLife(*placement.chain[i + 1], *jobs[i].mutable_successor());
   }
@@ -172,7 +173,8 @@ void PrefillRun::Ended(const JobOutcome& end) {
 
 void PrefillRun::Reported(int worker, const absl::Status& said, v1::JobCause cause) {
   Ejections& ejections = fleet_.ejections();
-  const bool own = cause == v1::JOB_CAUSE_OWN && !absl::IsUnavailable(said);  // it is about to stop
+  // Unavailable is who is about to stop; and an invalid argument is the request's, of which no token is left to draw.
+  const bool own = cause == v1::JOB_CAUSE_OWN && !absl::IsUnavailable(said) && !absl::IsInvalidArgument(said);
   if (said.ok() || own) ejections.Judge(WorkerRole::kPrefill, worker, said);
   if (cause != v1::JOB_CAUSE_DECODE || !IsToBlame(said)) return;
   MutexLock lock(mu_);

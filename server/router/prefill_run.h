@@ -27,9 +27,10 @@ namespace runahead {
 // What the chain's workers are told of the request.
 struct PrefillOrder {
   std::string request_id;
-  absl::Span<const int32_t> ids;       // the whole prompt
-  const DecodeLease* lease = nullptr;  // null: no hand-off
-  v1::SamplingParams sampling;         // seed set
+  absl::Span<const int32_t> ids;         // the whole prompt
+  const DecodeLease* lease = nullptr;    // null: no hand-off
+  v1::SamplingParams sampling;           // seed set
+  const v1::DrawRules* rules = nullptr;  // null: any token
   absl::Duration time_left = absl::InfiniteDuration();
   std::shared_ptr<RequestTrace> trace = nullptr;  // null: members record nothing
 };

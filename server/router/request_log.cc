@@ -36,6 +36,7 @@ void LogRequest(const RequestRecord& record) {
   fields.push_back({"request_id", record.request_id});
   if (!record.trace_id.empty()) fields.push_back({"trace_id", record.trace_id});
   if (!record.tenant.empty()) fields.push_back({"tenant", record.tenant});
+  if (!record.user.empty()) fields.push_back({"user", record.user});
   fields.push_back({"code", absl::StatusCodeToString(record.status.code())});
   if (record.finish_reason != v1::FINISH_REASON_UNSPECIFIED) {
     fields.push_back({"finish_reason", NameOf(record.finish_reason)});

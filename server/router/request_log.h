@@ -20,6 +20,7 @@ struct RequestRecord {
   std::string request_id;
   std::string trace_id;  // empty: it is of no trace
   std::string tenant;    // empty: nobody's by name
+  std::string user;      // empty: the client named none
   absl::Status status;   // as the client was told
   v1::Plan plan;         // no schedule: none was begun
   v1::FinishReason finish_reason = v1::FINISH_REASON_UNSPECIFIED;

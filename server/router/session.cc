@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "server/base/random.h"
 #include "server/router/chat_input.h"
+#include "server/router/draw_rules.h"
+#include "server/router/request_timeout.h"
 #include "server/router/validation.h"
 #include "server/rpc/status.h"
 #include "server/rpc/take_memory.h"
@@ -30,7 +32,8 @@ Session::Session(const RouterParts& router, v1::GenerateRequest request, absl::T
       grant_(std::move(grant)),
       salt_(grant_.given() ? tenant_ : std::string()),
       request_(WithId(std::move(request))),
-      deadline_(deadline),
+      deadline_(std::min(deadline, TimeoutOf(request_, arrival))),
+      is_timeout_(deadline_ < deadline),
       cancel_(cancel),
       sink_(sink),
       report_(router.metrics, router.clock, arrival, router.tracer->Begin(request_.request_id(), caller, arrival),
@@ -63,18 +66,33 @@ Task<absl::Status> Session::Run(std::function<void()> settled) {
   run_.reset();
   rest_.reset();
   lease_.reset();
-  co_return WithWayOn(status);
+  co_return NamingTheDeadline(WithWayOn(status));
 }
 
 Task<absl::Status> Session::Prepare() {
   RUNAHEAD_CO_ASSIGN_OR_RETURN(prompt_, co_await On(*router_.work, Tokenize()));
   request_.clear_input();  // its ids stand for it from now on
+  Truncate();
   RUNAHEAD_CO_RETURN_IF_ERROR(TakePrompt());
+  if (HasDrawRules(request_)) {
+    RUNAHEAD_CO_RETURN_IF_ERROR(co_await On(*router_.work, TakeRules()));
+  }
   if (!request_.output_ids().empty()) {
     RUNAHEAD_CO_RETURN_IF_ERROR(co_await On(*router_.work, TakeOutput()));
   }
   report_.Lap(TtftStage::kTokenize);
   co_return absl::OkStatus();
+}
+
+void Session::Truncate() {
+  if (!request_.has_truncate_prompt()) return;
+  const auto most = static_cast<size_t>(request_.truncate_prompt());
+  if (prompt_.size() > most) prompt_ = std::vector<int32_t>(prompt_.end() - static_cast<int64_t>(most), prompt_.end());
+}
+
+Task<absl::Status> Session::TakeRules() {
+  RUNAHEAD_CO_ASSIGN_OR_RETURN(rules_, ResolveDrawRules(request_, *router_.tokenizer, router_.model));
+  co_return TakeMemory(memory_, memory_.bytes() + DrawRulesBytes(*rules_));
 }
 
 absl::Status Session::TakePrompt() {
@@ -84,6 +102,10 @@ absl::Status Session::TakePrompt() {
   RUNAHEAD_ASSIGN_OR_RETURN(max_tokens_, ResolveMaxTokens(request_, tokens, router_.model));
   if (const int64_t most = grant_.limits().max_tokens; most > 0 && !request_.stop().has_max_tokens()) {
     max_tokens_ = static_cast<int32_t>(std::min<int64_t>(max_tokens_, most));
+  }
+  if (request_.stop().min_tokens() > max_tokens_) {
+    return InvalidField("stop.min_tokens", absl::StrCat(request_.stop().min_tokens(), " is more than the ", max_tokens_,
+                                                        " tokens that the answer may have"));
   }
   RUNAHEAD_RETURN_IF_ERROR(TakeMemory(memory_, kBytesPerId * tokens + kBytesPerOutputId * max_tokens_));
   chain_ = ResolveChain(request_, tokens, router_.schedule);
@@ -98,7 +120,7 @@ absl::Status Session::TakePrompt() {
   const bool goes_on = !router_.tokenizer->IsSpecial(prompt_.back());
   answer_.emplace(router_.tokenizer,
                   std::vector<std::string>(request_.stop().stop().begin(), request_.stop().stop().end()), stop_ids_,
-                  max_tokens_, goes_on);
+                  max_tokens_, goes_on, request_.stop().min_tokens());
   return absl::OkStatus();
 }
 
@@ -169,6 +191,12 @@ void Session::SendTokens(const google::protobuf::RepeatedPtrField<v1::SampledTok
   router_.metrics.CountExpectedOutput(expected_output_ - brought_);
 }
 
+absl::Status Session::NamingTheDeadline(const absl::Status& status) const {
+  if (!is_timeout_ || !absl::IsDeadlineExceeded(status)) return status;
+  return absl::DeadlineExceededError(
+      absl::StrCat("timeout_s: the request's ", request_.timeout_s(), " seconds are over: ", status.message()));
+}
+
 absl::Status Session::WithWayOn(const absl::Status& status) const {
   const bool lost = absl::IsUnavailable(status) || absl::IsResourceExhausted(status) || absl::IsOutOfRange(status) ||
                     failover_.retries_ended();
@@ -210,6 +238,7 @@ RequestRecord Session::Record(const absl::Status& status) const {
   RequestRecord record;
   record.request_id = request_.request_id();
   record.tenant = tenant_;
+  record.user = request_.user();
   record.status = status;
   record.plan = plan_;
   record.failovers = failover_.count();

@@ -95,9 +95,10 @@ class ResponseSink {
 // For one coroutine: Run(), which ends soon after `cancel` is cancelled.
 class Session {
  public:
-  // `arrival` and `deadline` are on the router's clock; what is given by reference must outlive the session. `caller`
-  // is the span that the request came from, where it said one. `memory` is what the request takes. `tenant` is whose
-  // request it is; empty: nobody's by name. `grant` is what it takes of its API key's limits, where it came with one.
+  // `arrival` and `deadline`, the call's, are on the router's clock; what is given by reference must outlive the
+  // session. `caller` is the span that the request came from, where it said one. `memory` is what the request takes.
+  // `tenant` is whose request it is; empty: nobody's by name. `grant` is what it takes of its API key's limits, where
+  // it came with one.
   Session(const RouterParts& router, v1::GenerateRequest request, absl::Time arrival, absl::Time deadline,
           CancelToken& cancel, ResponseSink& sink, const std::optional<TraceContext>& caller = std::nullopt,
           ByteBudget::Lease memory = {}, std::string tenant = {}, KeyGrant grant = {});
@@ -112,7 +113,10 @@ class Session {
 
  private:
   Task<absl::Status> Prepare();  // checks and tokenizes
+  void Truncate();               // to the last tokens, where the request says so
   absl::Status TakePrompt();     // that was tokenized
+  // What the next token may be, for who draws it.
+  Task<absl::Status> TakeRules();
   // What the client has of the answer. INVALID_ARGUMENT where it goes on behind the answer's end.
   Task<absl::Status> TakeOutput();
   // To the answer's end, by as many attempts as it takes and Failover allows.
@@ -161,6 +165,8 @@ class Session {
   MoveResult ResultOfNoMove() const;  // of a move of which nothing was said
   // Where the sequence has moved, it goes on under the other lease; else whatever was under way is over.
   bool GoOnWhereMoved();
+  // Says of a deadline that has passed whose it was, where that was not the call's.
+  absl::Status NamingTheDeadline(const absl::Status& status) const;
   // Whoever loses an answer in the middle of it is told how to go on: UNAVAILABLE then.
   absl::Status WithWayOn(const absl::Status& status) const;
   void LearnOutput(const absl::Status& status) const;
@@ -194,13 +200,15 @@ class Session {
   KeyGrant grant_;
   const std::string salt_;       // who may know what is kept of it: its key's requests, or those of no key
   v1::GenerateRequest request_;  // without its input, once that was tokenized
-  const absl::Time deadline_;
+  const absl::Time deadline_;    // of the call or of the request, whichever is earlier
+  const bool is_timeout_;        // it is the request's
   CancelToken& cancel_;
   ResponseSink& sink_;
   SessionReport report_;
   v1::SamplingParams sampling_;  // seed set
   std::vector<int32_t> prompt_;
   std::vector<int32_t> stop_ids_;
+  std::optional<v1::DrawRules> rules_;  // absent: any token
   int32_t max_tokens_ = 0;
   int32_t brought_ = 0;          // of the answer's tokens, those that came with the request
   int32_t expected_output_ = 0;  // tokens, by what was known when the lease was asked for
@@ -213,8 +221,8 @@ class Session {
   // The run goes before the lease: first nothing is written to it any more, then it is given back.
   std::unique_ptr<DecodeLease> lease_;
   std::unique_ptr<KnownIndex::Rest> rest_;  // of the prompt, until it is computed; null but for a continuation
-  std::shared_ptr<PrefillRun> run_;  // null where the decode worker continues a beginning that it has
-  bool prefill_needed_ = true;       // until nothing depends on what is left of the run
+  std::shared_ptr<PrefillRun> run_;         // null where the decode worker continues a beginning that it has
+  bool prefill_needed_ = true;              // until nothing depends on what is left of the run
   // From one decode worker to another.
   struct Move {
     std::unique_ptr<DecodeLease> to;  // null: none is under way

@@ -112,6 +112,7 @@ Task<absl::Status> Session::Prefill() {
   }
   router_.metrics.ChainPlanned(static_cast<int64_t>(prompt_.size()), width());
   PrefillOrder order{request_.request_id(), prompt_, lease_.get(), sampling_};
+  if (rules_) order.rules = &*rules_;
   order.trace = report_.trace();
   if (deadline_ != absl::InfiniteFuture()) order.time_left = deadline_ - router_.clock.Now();
   RUNAHEAD_CO_RETURN_IF_ERROR(run_->Start(order));

@@ -118,6 +118,7 @@ v1::DecodeRequest Session::MakeDecodeRequest() const {
   }
   request.set_max_tokens(max_tokens_);
   *request.mutable_sampling() = sampling_;
+  if (rules_) *request.mutable_rules() = *rules_;
   request.mutable_stop_ids()->Add(stop_ids_.begin(), stop_ids_.end());
   return request;
 }

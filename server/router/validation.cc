@@ -1,6 +1,7 @@
 #include "server/router/validation.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,6 +22,10 @@ namespace {
 constexpr int kMaxStopStrings = 16;
 constexpr int kMaxStopBytes = 256;
 constexpr int kMaxStopIds = 64;
+constexpr int kMaxBadWords = 64;
+constexpr int kMaxBadWordBytes = 256;
+constexpr int kMaxBiases = 1024;
+constexpr float kMaxBias = 100;
 
 template <typename... Args>
 absl::Status Invalid(const std::string& field, const Args&... description) {
@@ -107,7 +112,22 @@ absl::Status CheckInput(const v1::GenerateRequest& request, const ModelInfo& mod
   return Invalid("prompt", "one of prompt, chat and token_ids must be given");
 }
 
-absl::Status CheckSampling(const v1::SamplingParams& s) {
+absl::Status CheckBiases(const v1::SamplingParams& sampling, const ModelInfo& model) {
+  const auto& biases = sampling.logit_bias();
+  if (biases.size() > kMaxBiases) {
+    return Invalid("sampling.logit_bias", biases.size(), " ids are more than ", kMaxBiases);
+  }
+  for (const auto& [id, bias] : biases) {
+    if (id < 0 || id >= model.vocabulary_size) {
+      return OutOfRange("sampling.logit_bias", id, " is not in [0, ", model.vocabulary_size, ")");
+    }
+    if (bias >= -kMaxBias && bias <= kMaxBias) continue;
+    return Invalid(absl::StrCat("sampling.logit_bias[", id, "]"), bias, " is not in [-100, 100]");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSampling(const v1::SamplingParams& s, const ModelInfo& model) {
   // Written so that a NaN fails every one of them.
   if (s.has_temperature() && !(s.temperature() >= 0 && s.temperature() <= 100)) {
     return Invalid("sampling.temperature", s.temperature(), " is not in [0, 100]");
@@ -131,22 +151,34 @@ absl::Status CheckSampling(const v1::SamplingParams& s) {
   if (s.has_logprobs() && (s.logprobs() < 0 || s.logprobs() > 20)) {
     return Invalid("sampling.logprobs", s.logprobs(), " is not in [0, 20]");
   }
+  return CheckBiases(s, model);
+}
+
+// Texts of `field`, so many at most, of one byte or more.
+absl::Status CheckTexts(const std::string& field, const google::protobuf::RepeatedPtrField<std::string>& texts,
+                        int most, int most_bytes) {
+  if (texts.size() > most) return Invalid(field, texts.size(), " strings are more than ", most);
+  for (int i = 0; i < texts.size(); ++i) {
+    const auto bytes = static_cast<int64_t>(texts[i].size());
+    if (bytes >= 1 && bytes <= most_bytes) continue;
+    return Invalid(absl::StrCat(field, "[", i, "]"), bytes, " bytes are not in [1, ", most_bytes, "]");
+  }
   return absl::OkStatus();
+}
+
+absl::Status CheckMinTokens(const v1::StopConditions& stop) {
+  if (stop.min_tokens() < 0) return Invalid("stop.min_tokens", stop.min_tokens(), " is not at least 0");
+  if (!stop.has_max_tokens() || stop.min_tokens() <= stop.max_tokens()) return absl::OkStatus();
+  return Invalid("stop.min_tokens", stop.min_tokens(), " is more than max_tokens, which is ", stop.max_tokens());
 }
 
 absl::Status CheckStop(const v1::StopConditions& stop, const ModelInfo& model) {
   if (stop.has_max_tokens() && stop.max_tokens() < 1) {
     return Invalid("stop.max_tokens", stop.max_tokens(), " is not at least 1");
   }
-  if (stop.stop_size() > kMaxStopStrings) {
-    return Invalid("stop.stop", stop.stop_size(), " strings are more than ", kMaxStopStrings);
-  }
-  for (int i = 0; i < stop.stop_size(); ++i) {
-    const size_t bytes = stop.stop(i).size();
-    if (bytes < 1 || bytes > kMaxStopBytes) {
-      return Invalid(absl::StrCat("stop.stop[", i, "]"), bytes, " bytes are not in [1, ", kMaxStopBytes, "]");
-    }
-  }
+  RUNAHEAD_RETURN_IF_ERROR(CheckMinTokens(stop));
+  RUNAHEAD_RETURN_IF_ERROR(CheckTexts("stop.stop", stop.stop(), kMaxStopStrings, kMaxStopBytes));
+  RUNAHEAD_RETURN_IF_ERROR(CheckTexts("stop.bad_words", stop.bad_words(), kMaxBadWords, kMaxBadWordBytes));
   if (stop.stop_ids_size() > kMaxStopIds) {
     return Invalid("stop.stop_ids", stop.stop_ids_size(), " ids are more than ", kMaxStopIds);
   }
@@ -185,12 +217,21 @@ absl::Status CheckPriority(v1::Priority priority) {
   return Invalid("priority", static_cast<int>(priority), " is not a priority known here");
 }
 
-absl::Status CheckRequestId(const std::string& id) {
-  if (id.size() > kMaxRequestIdBytes) {
-    return Invalid("request_id", id.size(), " characters are more than ", kMaxRequestIdBytes);
-  }
-  if (std::all_of(id.begin(), id.end(), absl::ascii_isprint)) return absl::OkStatus();
-  return Invalid("request_id", "only printable ASCII characters are allowed");
+absl::Status CheckName(const std::string& field, const std::string& name, size_t most) {
+  if (name.size() > most) return Invalid(field, name.size(), " characters are more than ", most);
+  if (std::all_of(name.begin(), name.end(), absl::ascii_isprint)) return absl::OkStatus();
+  return Invalid(field, "only printable ASCII characters are allowed");
+}
+
+absl::Status CheckTimeout(const v1::GenerateRequest& request) {
+  const double timeout = request.timeout_s();
+  if (!request.has_timeout_s() || (timeout > 0 && std::isfinite(timeout))) return absl::OkStatus();
+  return Invalid("timeout_s", timeout, " is not above 0 and finite");
+}
+
+absl::Status CheckTruncation(const v1::GenerateRequest& request) {
+  if (!request.has_truncate_prompt() || request.truncate_prompt() >= 1) return absl::OkStatus();
+  return Invalid("truncate_prompt", request.truncate_prompt(), " is not at least 1");
 }
 
 }  // namespace
@@ -202,11 +243,14 @@ absl::Status ValidateModel(const std::string& name, const ModelInfo& model) {
 }
 
 absl::Status ValidateRequest(const v1::GenerateRequest& request, const ModelInfo& model, bool experiments) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
+  RUNAHEAD_RETURN_IF_ERROR(CheckName("request_id", request.request_id(), kMaxRequestIdBytes));
+  RUNAHEAD_RETURN_IF_ERROR(CheckName("user", request.user(), kMaxUserBytes));
+  RUNAHEAD_RETURN_IF_ERROR(CheckTimeout(request));
+  RUNAHEAD_RETURN_IF_ERROR(CheckTruncation(request));
   RUNAHEAD_RETURN_IF_ERROR(CheckPriority(request.priority()));
   RUNAHEAD_RETURN_IF_ERROR(ValidateModel(request.model(), model));
   RUNAHEAD_RETURN_IF_ERROR(CheckInput(request, model));
-  RUNAHEAD_RETURN_IF_ERROR(CheckSampling(request.sampling()));
+  RUNAHEAD_RETURN_IF_ERROR(CheckSampling(request.sampling(), model));
   RUNAHEAD_RETURN_IF_ERROR(CheckStop(request.stop(), model));
   RUNAHEAD_RETURN_IF_ERROR(CheckOutput(request, model));
   if (request.has_experiment() && !experiments) {
@@ -234,10 +278,15 @@ absl::Status CheckInputSize(const v1::GenerateRequest& request, const Tokenizer&
     return TooLong("prompt", least, tokens, model);
   };
   const int ids = request.token_ids().ids_size();
+  const size_t bytes = TextBytes(request);
+  const auto check_bytes = [&] {
+    if (bytes <= kMaxPromptBytes) return CheckChatJsonSize(request.chat());
+    return Invalid("prompt", bytes, " bytes of text are more than ", kMaxPromptBytes);
+  };
+  if (request.has_truncate_prompt()) return check_bytes();  // what is used of it may fit
   if (ids >= model.context_length) return too_long("", ids);
   const int messages = request.chat().messages_size();  // each of a token or more, whatever the template
   if (messages >= model.context_length) return too_long("at least ", messages);
-  const size_t bytes = TextBytes(request);
   if (static_cast<int64_t>(bytes) / tokenizer.longest_token() >= model.context_length) {
     std::vector<std::string_view> texts;
     if (request.has_prompt()) texts.push_back(request.prompt());
@@ -245,8 +294,7 @@ absl::Status CheckInputSize(const v1::GenerateRequest& request, const Tokenizer&
     const int64_t least = tokenizer.LeastTokens(texts);
     if (least >= model.context_length) return too_long("at least ", least);
   }
-  if (bytes <= kMaxPromptBytes) return CheckChatJsonSize(request.chat());
-  return Invalid("prompt", bytes, " bytes of text are more than ", kMaxPromptBytes);
+  return check_bytes();
 }
 
 absl::Status CheckInputSize(const v1::TokenizeRequest& request, const ModelInfo& model) {

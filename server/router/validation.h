@@ -27,6 +27,7 @@ inline constexpr size_t kMaxDetokenizedBytes = size_t{3} << 20;
 // Of all JSON in a chat: parsed, it takes up to some forty times its size. inference.proto says it.
 inline constexpr size_t kMaxChatJsonBytes = size_t{1} << 20;
 inline constexpr size_t kMaxRequestIdBytes = 128;
+inline constexpr size_t kMaxUserBytes = 128;
 
 // All else that can be said before the prompt is tokenized, of a request that CheckInputSize lets pass: quick then, and
 // without a copy. INVALID_ARGUMENT, OUT_OF_RANGE (token ids) or NOT_FOUND (model).
@@ -36,10 +37,10 @@ absl::Status ValidateRequest(const v1::GenerateRequest& request, const ModelInfo
 absl::Status ValidateModel(const std::string& name, const ModelInfo& model);
 
 // What can be said before anything is done with the input, even copying it, which somebody who sends megabytes would
-// make expensive. OUT_OF_RANGE, as ResolveMaxTokens, for what is too long for the context: token ids, a chat
-// of so many messages, or a text however well it is tokenized (much that is too long passes). INVALID_ARGUMENT for a
-// text above kMaxPromptBytes, and JSON in a chat above kMaxChatJsonBytes. All else blames the prompt, whatever way it
-// came.
+// make expensive. OUT_OF_RANGE, as ResolveMaxTokens, for what is too long for the context, where nothing of it is to be
+// cut off: token ids, a chat of so many messages, or a text however well it is tokenized (much that is too long
+// passes). INVALID_ARGUMENT for a text above kMaxPromptBytes, and JSON in a chat above kMaxChatJsonBytes. All else
+// blames the prompt, whatever way it came.
 absl::Status CheckInputSize(const v1::GenerateRequest& request, const Tokenizer& tokenizer, const ModelInfo& model);
 
 // The same of what Tokenize takes: INVALID_ARGUMENT for a text, or a chat, above kMaxTokenizeBytes, and for its JSON;

@@ -49,6 +49,7 @@ StopMatcher::Output StopMatcher::Feed(std::string_view delta, bool hidden) {
     size_t found = 0;
     for (Pattern& pattern : patterns_) {
       if (!hidden || pattern.with_names) pattern.Advance(c);
+      if (!looking_ && pattern.matched == pattern.text.size()) pattern.FallBack();
       const size_t shown = ShownOf(pattern);
       hold = std::max(hold, shown);
       if (pattern.matched < pattern.text.size()) continue;

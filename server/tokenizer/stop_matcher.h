@@ -30,6 +30,9 @@ class StopMatcher {
   // The same for the name of a token that is no text: none of it is passed on.
   Output FeedHidden(std::string_view name) { return Feed(name, /*hidden=*/true); }
 
+  // Whether a stop string that is complete from now on is the end. Else it is text like any other. At first it is.
+  void SetLooking(bool looking) { looking_ = looking; }
+
   // The text ends here: gives what was held back.
   std::string Finish();
 
@@ -42,6 +45,8 @@ class StopMatcher {
     size_t matched = 0;
 
     void Advance(char c);
+    // Of a match that does not count: goes on with what of it may begin another one.
+    void FallBack() { matched = border[matched - 1]; }
   };
 
   void Add(std::string text, bool with_names);
@@ -55,6 +60,7 @@ class StopMatcher {
   // matched.
   std::deque<uint64_t> hidden_ = {0};
   std::string held_;  // not passed on yet: the longest end of the text that may begin a stop string
+  bool looking_ = true;
   bool stopped_ = false;
 };
 

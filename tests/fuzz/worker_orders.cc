@@ -19,8 +19,11 @@ constexpr int64_t kContext = 4096, kVocabulary = 320;
 
 void CheckStart(const v1::StartJob& start) {
   PrefillJob job = JobFromProto(start, absl::UnixEpoch());
-  if (const absl::Status sampling = CheckSampling(job.sampling); !sampling.ok()) {
+  if (const absl::Status sampling = CheckSampling(job.sampling, kVocabulary); !sampling.ok()) {
     fuzz::CheckRefusal(sampling, "sampling.");
+  }
+  if (const absl::Status rules = CheckDrawRules(job.rules, kVocabulary); !rules.ok()) {
+    fuzz::CheckRefusal(rules, "rules.");
   }
   const absl::Status fits = CheckJob(job, kContext, kVocabulary);
   if (!fits.ok()) return fuzz::CheckRefusal(fits, "");

@@ -572,6 +572,40 @@ std::vector<float> AddPenalties(int64_t vocab, std::vector<SampleParams>& params
   return counts;
 }
 
+// Adds a bias to every fourth row of `logits`, as the op has to see it, before penalties. The table of it, in which
+// rows stand the other way round.
+std::vector<float> AddBiases(int64_t vocab, std::vector<SampleParams>& params, std::vector<float>& logits,
+                             std::mt19937& random) {
+  const auto rows = static_cast<int64_t>(params.size());
+  std::vector<float> bias(rows * vocab);
+  for (int64_t t = 2; t < rows; t += 4) {
+    params[t].bias_row = static_cast<int32_t>(rows - 1 - t);
+    for (int64_t id = 0; id < vocab; ++id) {
+      float& own = bias[params[t].bias_row * vocab + id];
+      if (random() % 3 == 0) own = static_cast<float>(random() % 9) - 4;
+      logits[t * vocab + id] += own;
+    }
+  }
+  return bias;
+}
+
+// Gives every fifth row a mask, in one table. The logits of what it forbids become what no draw takes beside others.
+std::vector<uint32_t> AddMasks(int64_t vocab, std::vector<SampleParams>& params, std::vector<float>& logits,
+                               std::mt19937& random) {
+  const auto rows = static_cast<int64_t>(params.size());
+  std::vector<uint32_t> masks(rows * MaskWords(vocab));
+  for (int64_t t = 0; t < rows; t += 5) {
+    params[t].allowed_row = static_cast<int32_t>(rows - 1 - t);
+    uint32_t* const mask = masks.data() + params[t].allowed_row * MaskWords(vocab);
+    const auto always = static_cast<int64_t>(random() % vocab);
+    for (int64_t id = 0; id < vocab; ++id) {
+      if (id == always || random() % 4 == 0) mask[id / 32] |= 1u << (id % 32);
+      if ((mask[id / 32] >> (id % 32) & 1) == 0) logits[t * vocab + id] = -1e30f;
+    }
+  }
+  return masks;
+}
+
 // Draws of device and reference from rows of random logits.
 void CheckDraws(DeviceMemory& memory, int64_t rows, int64_t vocab, bool coarse) {
   const uint32_t seed = static_cast<uint32_t>(vocab);
@@ -588,11 +622,16 @@ void CheckDraws(DeviceMemory& memory, int64_t rows, int64_t vocab, bool coarse) 
     params[t].uniform = t % 16 == 3 ? 0.0 : t % 16 == 7 ? 1 - 0x1p-53 : uniform(random);
   }
   std::vector<float> penalised = logits;
+  const Tensor bias = memory.NewTensor(AddBiases(vocab, params, penalised, random), rows, DType::kF32, 1);
   const Tensor counts = memory.NewTensor(AddPenalties(vocab, params, penalised, random), rows, DType::kF32, 2);
+  const std::vector<uint32_t> words = AddMasks(vocab, params, penalised, random);
+  std::vector<float> bits(words.size());
+  std::memcpy(bits.data(), words.data(), words.size() * sizeof(uint32_t));
+  const Tensor masks = memory.NewTensor(bits, rows, DType::kF32, 1);
   const Tensor ids = memory.Empty(rows, 1), values = memory.Empty(rows, 1),
                in = memory.NewTensor(logits, rows, DType::kF32, 3);
   for (int tries = 0; tries < 2; ++tries) {  // the second changes nothing
-    ASSERT_TRUE(memory.device().Sample(memory.stream(), in, params, {counts}, ids, values).ok());
+    ASSERT_TRUE(memory.device().Sample(memory.stream(), in, params, {counts, bias, masks}, ids, values).ok());
   }
   const std::vector<std::byte> bytes = memory.ReadBytes(ids.ref);
   const std::vector<float> drawn = memory.Read(values);
@@ -607,7 +646,8 @@ void CheckDraws(DeviceMemory& memory, int64_t rows, int64_t vocab, bool coarse) 
       EXPECT_EQ(got, wanted.id) << "row " << t << " of vocabulary " << vocab;
     }
     ASSERT_TRUE(got >= 0 && got < vocab) << got;
-    EXPECT_EQ(drawn[t], logits[t * vocab + got]) << "the logit before penalties";
+    EXPECT_GT(penalised[t * vocab + got], -1e29f) << "row " << t << ": its mask forbids " << got;
+    EXPECT_EQ(drawn[t], logits[t * vocab + got]) << "the logit before bias and penalties";
   }
   EXPECT_LT(close, rows / 2);
 }
@@ -617,6 +657,29 @@ TEST_P(OpParity, SampleDrawsWhatTheReferenceDraws) {
     for (const bool coarse : {false, true}) CheckDraws(memory(), 24, vocab, coarse);
   }
   CheckDraws(memory(), 8, 20011, false);
+}
+
+TEST_P(OpParity, SampleMarksARowWhoseMaskIsEmpty) {
+  const int64_t rows = 5, vocab = 45;
+  std::vector<SampleParams> params(rows, {.temperature = 1, .uniform = 0.5, .allowed_row = 0});
+  params[1].allowed_row = 1;
+  params[2].allowed_row = -1;
+  params[3].temperature = 0;
+  params[4] = {.allowed_row = 1};
+  // Of the one row no id; of the other the last one. What is set behind the vocabulary is no id.
+  std::vector<float> bits(2 * MaskWords(vocab), std::bit_cast<float>(0u));
+  bits[1] = std::bit_cast<float>(1u << 13);
+  bits[3] = std::bit_cast<float>(1u << 12);
+  const Tensor masks = memory().NewTensor(bits, 2), ids = memory().Empty(rows, 1), values = memory().Empty(rows, 1);
+  const Tensor in = memory().NewTensor(RandomFloats(rows * vocab, 3), rows);
+  ASSERT_TRUE(device().Sample(stream(), in, params, {.allowed = masks}, ids, values).ok());
+  std::vector<int32_t> drawn(rows);
+  std::memcpy(drawn.data(), memory().ReadBytes(ids.ref).data(), rows * sizeof(int32_t));
+  EXPECT_EQ(drawn[0], kNothingAllowed);
+  EXPECT_EQ(drawn[1], 44);
+  EXPECT_GE(drawn[2], 0);
+  EXPECT_EQ(drawn[3], kNothingAllowed);
+  EXPECT_EQ(drawn[4], 44);
 }
 
 // Rows of one sequence have one row of counts. What each knows beside it is for its own draw, but for what is kept.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "kernels/cpu/sample.h"
 #include "worker/model/penalty_counts.h"
 #include "worker/model/sampling.h"
@@ -11,7 +12,7 @@
 namespace runahead::testing {
 
 inline int32_t SampleToken(const std::vector<float>& logits, const SamplingOptions& options,
-                           const PenaltyCounts& counts, int64_t position) {
+                           const PenaltyCounts& counts, int64_t position, absl::Span<const uint32_t> allowed = {}) {
   const SampleParams params{.temperature = options.temperature,
                             .top_k = options.top_k,
                             .top_p = options.top_p,
@@ -25,8 +26,12 @@ inline int32_t SampleToken(const std::vector<float>& logits, const SamplingOptio
   for (const auto& [id, in_output] : counts.entries()) {
     if (id >= 0 && id < vocab) of_ids[id] = 1 + in_output;
   }
+  std::vector<float> bias(vocab);
+  for (const LogitBias& of : options.logit_bias) bias[of.id] = of.bias;
   DrawTables tables;
   if (HasPenalties(options)) tables.counts = of_ids.data();
+  if (!options.logit_bias.empty()) tables.bias = bias.data();
+  if (!allowed.empty()) tables.allowed = allowed.data();
   return SampleRow(logits.data(), vocab, params, tables);
 }
 

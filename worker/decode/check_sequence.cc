@@ -45,7 +45,8 @@ absl::Status CheckSequence(const DecodeSequence& sequence, const ModelConfig& mo
         absl::StrFormat("max_tokens: is %d after a prompt of %d tokens, and the model's context is %d tokens",
                         sequence.max_tokens, prompt, model.context_length));
   }
-  return CheckSampling(sequence.sampling);
+  RUNAHEAD_RETURN_IF_ERROR(CheckSampling(sequence.sampling, model.vocab));
+  return CheckDrawRules(sequence.rules, model.vocab);
 }
 
 }  // namespace runahead

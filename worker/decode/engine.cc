@@ -191,7 +191,7 @@ absl::StatusOr<SequenceNumber> DecodeEngine::Add(DecodeSequence sequence, std::s
   if (valid.ok() && size.ok()) valid = CheckContinues(sequence, *size);
   if (valid.ok() && size.ok()) valid = TakeMoved(sequence);
   if (valid.ok()) valid = CheckTokens(static_cast<int64_t>(sequence.prompt_ids.size()) + sequence.max_tokens);
-  auto active = std::make_unique<Active>(std::move(sequence), std::move(sink));
+  auto active = std::make_unique<Active>(std::move(sequence), std::move(sink), model_->config().vocab);
   active->since = clock_.Now();
   const bool finished = valid.ok() && active->Finished();
   SequenceNumber number = 0;
@@ -296,10 +296,9 @@ void DecodeEngine::Join() {
   for (auto joined = waiting.begin(); joined != waiting.begin() + plan.joined; ++joined) {
     Active& active = *sequences_.at(*joined);
     active.Waited("queue", clock_.Now());
-    absl::StatusOr<TokenSampler::CountsRow> row =
-        sampler_->TakeCountsRow(*stream_, active.request.sampling, active.counts);
+    absl::StatusOr<TokenSampler::SequenceRow> row = sampler_->TakeRow(*stream_, active.request.sampling, active.counts);
     if (row.ok()) {
-      active.counts_row = *std::move(row);
+      active.row = *std::move(row);
     } else {
       End(*joined, row.status());
     }

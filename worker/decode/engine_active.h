@@ -31,20 +31,24 @@ struct DecodeEngine::Moving {
 struct DecodeEngine::Active {
   DecodeSequence request;
   std::shared_ptr<DecodeSink> sink;
-  int64_t computed = 0;                // positions whose KV is in the store, from the first on; once it is complete
-  int64_t known = 0;                   // positions that had been computed before it was parked, from the first on
-  int64_t guaranteed = 0;              // the length up to which it is not parked again; 0: it never was
-  PenaltyCounts counts;                // of prompt and output so far
-  TokenSampler::CountsRow counts_row;  // of counts, from the join on
+  int64_t computed = 0;           // positions whose KV is in the store, from the first on; once it is complete
+  int64_t known = 0;              // positions that had been computed before it was parked, from the first on
+  int64_t guaranteed = 0;         // the length up to which it is not parked again; 0: it never was
+  PenaltyCounts counts;           // of prompt and output so far
+  TokenMask mask;                 // of the output so far
+  TokenSampler::SequenceRow row;  // of the sampler, from the join on
   std::optional<KvStore::Sequence> kv;
   std::unique_ptr<Moving> moving;  // null: it is not to move
   absl::Time since;                // for traces: added, KV complete, parked, or made to stand still
 
   // On the thread that adds the sequence: counting a long prompt takes milliseconds, for which the loop would
   // hold up all sequences.
-  Active(DecodeSequence sequence, std::shared_ptr<DecodeSink> to)
-      : request(std::move(sequence)), sink(std::move(to)), counts(request.sampling, request.prompt_ids) {
-    for (const int32_t id : request.output_ids) counts.AddOutput(id);
+  Active(DecodeSequence sequence, std::shared_ptr<DecodeSink> to, int64_t vocab)
+      : request(std::move(sequence)),
+        sink(std::move(to)),
+        counts(request.sampling, request.prompt_ids),
+        mask(std::exchange(request.rules, {}), vocab) {
+    for (const int32_t id : request.output_ids) Count(id);
   }
   // Records for the trace what the sequence waited for until `now`.
   void Waited(const char* span, absl::Time now) {
@@ -53,7 +57,11 @@ struct DecodeEngine::Active {
   }
   void Append(int32_t token) {
     request.output_ids.push_back(token);
+    Count(token);
+  }
+  void Count(int32_t token) {
     counts.AddOutput(token);
+    mask.Append(token);
   }
   int64_t prompt() const { return static_cast<int64_t>(request.prompt_ids.size()); }
   int64_t output() const { return static_cast<int64_t>(request.output_ids.size()); }

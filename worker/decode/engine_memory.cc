@@ -106,7 +106,7 @@ void DecodeEngine::Park(SequenceNumber number) {
   waiting_.erase(std::remove(waiting_.begin(), waiting_.end(), number), waiting_.end());
   loop_->Leave(*active.kv);
   active.kv->Park(active.ComesBackWith());
-  active.counts_row = nullptr;
+  active.row = nullptr;
   active.known = std::max(active.known, std::exchange(active.computed, 0));
   parked_.insert(TurnOf(number));
   active.sink->OnParked(true);
@@ -121,7 +121,7 @@ void DecodeEngine::NobodySteps() {
     return;
   }
   for (const SequenceNumber number : running_) {
-    sequences_.at(number)->counts_row = nullptr;
+    sequences_.at(number)->row = nullptr;
     sequences_.at(number)->since = clock_.Now();
     waiting_.push_back(number);
   }

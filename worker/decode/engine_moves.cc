@@ -64,7 +64,7 @@ void DecodeEngine::StandStill(SequenceNumber number) {
   active.moving->stopped = active.since;
   running_.erase(std::remove(running_.begin(), running_.end(), number), running_.end());
   waiting_.erase(std::remove(waiting_.begin(), waiting_.end(), number), waiting_.end());
-  active.counts_row = nullptr;
+  active.row = nullptr;
 }
 
 void DecodeEngine::Carried(SequenceNumber number, uint64_t move, const absl::StatusOr<int64_t>& bytes) {

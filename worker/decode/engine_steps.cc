@@ -120,13 +120,19 @@ absl::Status DecodeEngine::Forward(StepLoop& loop, absl::Span<const Share> share
   std::vector<DecodeRow> rows;
   std::vector<TokenSampler::Row> draws;
   for (const Share& share : shares) {
-    const Active& active = *sequences_.at(share.number);
+    Active& active = *sequences_.at(share.number);
     const int64_t end = active.computed + share.rows;
     for (int64_t at = active.computed; at < end; ++at) {
       rows.push_back({&*active.kv, active.TokenAt(at), at, active.request.spans.get(), active.request.request_id,
                       share.draws && at + 1 == end});
     }
-    if (share.draws) draws.push_back({active.request.sampling, active.length(), active.counts, active.counts_row});
+    if (!share.draws) continue;
+    RUNAHEAD_ASSIGN_OR_RETURN(const absl::Span<const uint32_t> allowed, active.mask.Next());
+    draws.push_back({.options = active.request.sampling,
+                     .position = active.length(),
+                     .counts = active.counts,
+                     .sequence_row = active.row,
+                     .allowed = allowed});
   }
   const bool repeats = loop.repeats();
   if (repeats) device_.BeginStep(*stream_);

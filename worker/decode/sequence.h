@@ -11,6 +11,7 @@
 #include "server/base/span_recorder.h"
 #include "worker/decode/move.h"
 #include "worker/kv/store.h"
+#include "worker/model/draw_rules.h"
 #include "worker/model/sampling.h"
 
 namespace runahead {
@@ -28,6 +29,7 @@ struct DecodeSequence {
   std::optional<int64_t> moved_tokens = {};
   int64_t max_tokens = 1;  // of the output, those included
   SamplingOptions sampling;
+  DrawRules rules = {};
   std::vector<int32_t> stop_ids;                  // one of them is emitted as the last token
   std::string request_id = {};                    // of any text: for logs
   std::shared_ptr<SpanRecorder> spans = nullptr;  // null: it is not traced

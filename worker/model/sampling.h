@@ -6,6 +6,11 @@
 
 namespace runahead {
 
+struct LogitBias {
+  int32_t id = 0;
+  float bias = 0;
+};
+
 inline constexpr int32_t kMostLogprobs = 20;  // alternatives
 
 // Ranges as in SamplingParams of inference.proto; checked by the router and, with check_sampling.h, by the workers.
@@ -18,7 +23,8 @@ struct SamplingOptions {
   float presence_penalty = 0;
   float frequency_penalty = 0;
   uint64_t seed = 0;
-  int32_t logprobs = -1;  // alternatives; -1: no logprobs at all
+  int32_t logprobs = -1;                   // alternatives; -1: no logprobs at all
+  std::vector<LogitBias> logit_bias = {};  // each id once
 };
 
 bool HasPenalties(const SamplingOptions& options);

@@ -17,6 +17,16 @@ absl::StatusOr<BufferRef> Allocate(Device& device, size_t bytes, MemoryKind kind
   return BufferRef::Whole(std::move(buffer));
 }
 
+// Four bytes each, on the device and where the host fills it.
+absl::Status AllocateTable(Device& device, int64_t rows, int64_t cols, Tensor& table, Tensor& host) {
+  const size_t bytes = rows * cols * sizeof(float);
+  RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef on_device, Allocate(device, bytes, MemoryKind::kDevice));
+  RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef on_host, Allocate(device, bytes, MemoryKind::kHost));
+  table = MakeTensor(on_device, DType::kF32, rows, cols);
+  host = MakeTensor(on_host, DType::kF32, rows, cols);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 TokenSampler::TokenSampler(Device& device, int64_t max_rows, int64_t vocab)
@@ -26,26 +36,26 @@ TokenSampler::TokenSampler(Device& device, int64_t max_rows, int64_t vocab)
 
 absl::StatusOr<std::unique_ptr<TokenSampler>> TokenSampler::Create(Device& device, int64_t max_rows, int64_t vocab) {
   std::unique_ptr<TokenSampler> sampler(new TokenSampler(device, max_rows, vocab));
-  const size_t counts_bytes = max_rows * vocab * sizeof(int32_t);
   const size_t drawn_bytes = max_rows * (3 + 2 * std::min(kMostTopK, vocab)) * sizeof(float);
-  RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef counts, Allocate(device, counts_bytes, MemoryKind::kDevice));
-  RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef host_counts, Allocate(device, counts_bytes, MemoryKind::kHost));
-  sampler->counts_ = MakeTensor(counts, DType::kF32, max_rows, vocab);
-  sampler->host_counts_ = MakeTensor(host_counts, DType::kF32, max_rows, vocab);
+  RUNAHEAD_RETURN_IF_ERROR(AllocateTable(device, max_rows, vocab, sampler->counts_, sampler->host_counts_));
+  RUNAHEAD_RETURN_IF_ERROR(
+      AllocateTable(device, max_rows, MaskWords(vocab), sampler->allowed_, sampler->host_allowed_));
   RUNAHEAD_ASSIGN_OR_RETURN(sampler->drawn_, Allocate(device, drawn_bytes, MemoryKind::kDevice));
   RUNAHEAD_ASSIGN_OR_RETURN(sampler->host_drawn_, Allocate(device, drawn_bytes, MemoryKind::kHost));
   return sampler;
 }
 
-absl::StatusOr<TokenSampler::CountsRow> TokenSampler::TakeCountsRow(Stream& stream, const SamplingOptions& options,
-                                                                    const PenaltyCounts& counts) {
-  if (!HasPenalties(options)) return CountsRow();
-  if (free_.empty()) return absl::ResourceExhaustedError("all rows for penalty counts are taken");
-  const CountsRow taken(new int32_t(free_.back()), [this](const int32_t* row) {
+absl::StatusOr<TokenSampler::SequenceRow> TokenSampler::TakeRow(Stream& stream, const SamplingOptions& options,
+                                                                const PenaltyCounts& counts) {
+  if (!HasPenalties(options) && options.logit_bias.empty()) return SequenceRow();
+  if (free_.empty()) return absl::ResourceExhaustedError("all rows for penalty counts and biases are taken");
+  const SequenceRow taken(new int32_t(free_.back()), [this](const int32_t* row) {
     free_.push_back(*row);
     delete row;
   });
   free_.pop_back();
+  if (!options.logit_bias.empty()) RUNAHEAD_RETURN_IF_ERROR(TakeBias(stream, options, *taken));
+  if (!HasPenalties(options)) return taken;
   int32_t* const row = host_counts_.row<int32_t>(*taken);
   std::fill(row, row + vocab_, 0);
   for (const auto& [id, in_output] : counts.entries()) {
@@ -55,11 +65,22 @@ absl::StatusOr<TokenSampler::CountsRow> TokenSampler::TakeCountsRow(Stream& stre
   return taken;
 }
 
+absl::Status TokenSampler::TakeBias(Stream& stream, const SamplingOptions& options, int32_t at) {
+  if (bias_.rows == 0) RUNAHEAD_RETURN_IF_ERROR(AllocateTable(device_, counts_.rows, vocab_, bias_, host_bias_));
+  float* const row = host_bias_.row<float>(at);
+  std::fill(row, row + vocab_, 0.0f);
+  for (const auto& [id, bias] : options.logit_bias) {
+    if (id >= 0 && id < vocab_) row[id] = bias;
+  }
+  return device_.Copy(stream, host_bias_.Rows(at, 1).ref, bias_.Rows(at, 1).ref);
+}
+
 absl::Status TokenSampler::Enqueue(Stream& stream, const Tensor& logits, const std::vector<Row>& rows) {
   wanted_.clear();
   top_k_ = 0;
   std::vector<SampleParams> params;
-  std::vector<bool> seen(counts_.rows);  // counts rows
+  std::vector<bool> seen(counts_.rows);  // sequence rows
+  int32_t masks = 0;
   for (const Row& row : rows) {
     const SamplingOptions& options = row.options;
     wanted_.push_back({row.position, options.logprobs});
@@ -69,16 +90,30 @@ absl::Status TokenSampler::Enqueue(Stream& stream, const Tensor& logits, const s
                       .top_p = options.top_p,
                       .min_p = options.min_p,
                       .uniform = SamplingUniform(options.seed, row.position)});
-    if (row.counts_row == nullptr) continue;
-    RUNAHEAD_RETURN_IF_ERROR(Penalise(row, !seen[*row.counts_row], params.back()));
-    seen[*row.counts_row] = true;
+    if (!row.allowed.empty()) {
+      if (static_cast<int64_t>(row.allowed.size()) != allowed_.cols) {
+        return absl::InvalidArgumentError(absl::StrFormat("a mask of %d words for a vocabulary of %d, which is of %d",
+                                                          row.allowed.size(), vocab_, allowed_.cols));
+      }
+      std::copy(row.allowed.begin(), row.allowed.end(), host_allowed_.row<uint32_t>(masks));
+      params.back().allowed_row = masks++;
+    }
+    if (row.sequence_row == nullptr) continue;
+    if (!options.logit_bias.empty()) params.back().bias_row = *row.sequence_row;
+    if (!HasPenalties(options)) continue;
+    RUNAHEAD_RETURN_IF_ERROR(Penalise(row, !seen[*row.sequence_row], params.back()));
+    seen[*row.sequence_row] = true;
+  }
+  if (masks > 0) {
+    RUNAHEAD_RETURN_IF_ERROR(device_.Copy(stream, host_allowed_.Rows(0, masks).ref, allowed_.Rows(0, masks).ref));
   }
   top_k_ = std::min({top_k_, vocab_, kMostTopK});
   const int64_t n = logits.rows;
   const auto part = [&](int64_t begin, int64_t cols) {
     return MakeTensor(drawn_.Slice(begin * sizeof(float), n * cols * sizeof(float)), DType::kF32, n, cols);
   };
-  RUNAHEAD_RETURN_IF_ERROR(device_.Sample(stream, logits, std::move(params), {counts_}, part(0, 1), part(n, 1)));
+  RUNAHEAD_RETURN_IF_ERROR(
+      device_.Sample(stream, logits, std::move(params), {counts_, bias_, allowed_}, part(0, 1), part(n, 1)));
   if (top_k_ > 0) {
     RUNAHEAD_RETURN_IF_ERROR(
         device_.TopK(stream, logits, top_k_, part(3 * n, top_k_), part((3 + top_k_) * n, top_k_), part(2 * n, 1)));
@@ -92,7 +127,7 @@ absl::Status TokenSampler::Penalise(const Row& row, bool is_first, SampleParams&
   own.repetition_penalty = row.options.repetition_penalty;
   own.presence_penalty = row.options.presence_penalty;
   own.frequency_penalty = row.options.frequency_penalty;
-  own.counts_row = *row.counts_row;
+  own.counts_row = *row.sequence_row;
   const int32_t last = row.counts.last().id;
   const absl::Span<const int32_t> fresh = row.fresh.empty() ? absl::MakeConstSpan(&last, 1) : row.fresh;
   if (fresh.size() + row.ahead.size() > kMostTokenCounts) {
@@ -115,6 +150,11 @@ absl::Status TokenSampler::Penalise(const Row& row, bool is_first, SampleParams&
 
 absl::StatusOr<Sampled> TokenSampler::Token(int64_t row) const {
   const int32_t id = reinterpret_cast<const int32_t*>(host_drawn_.data())[row];
+  if (id == kNothingAllowed) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "no token may follow at position %d: the request's structure, bad_words and min_tokens leave none",
+        wanted_[row].position));
+  }
   if (id < 0 || id >= vocab_) {
     return absl::InternalError(absl::StrFormat(
         "the model's logits for position %d are not finite: the sequence cannot go on", wanted_[row].position));

@@ -15,6 +15,7 @@
 #include "worker/handoff/handoff.h"
 #include "worker/kv/store.h"
 #include "worker/link/edge.h"
+#include "worker/model/draw_rules.h"
 #include "worker/model/sampling.h"
 
 namespace runahead {
@@ -52,6 +53,7 @@ struct PrefillJob {
   std::string decode_name;               // for messages
   absl::Time deadline = absl::InfiniteFuture();
   SamplingOptions sampling;                       // tail
+  DrawRules rules;                                // tail
   std::shared_ptr<SpanRecorder> spans = nullptr;  // null: it is not traced
 
   int parts() const { return static_cast<int>(bounds.size()) - 1; }

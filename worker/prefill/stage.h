@@ -83,6 +83,7 @@ class PrefillStage {
   int64_t max_prefix_tokens() const;
   int64_t max_prefix_tokens_with_x() const;
   int64_t unfinished_jobs() const RUNAHEAD_EXCLUDES(mu_);
+  int64_t vocab() const { return model_->config().vocab; }
 
  private:
   struct Running;

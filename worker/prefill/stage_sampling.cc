@@ -1,5 +1,6 @@
 // The first token, which the chain's tail draws.
 #include "kernels/base/status_macros.h"
+#include "worker/model/draw_rules.h"
 #include "worker/prefill/stage.h"
 
 namespace runahead {
@@ -9,10 +10,13 @@ absl::StatusOr<Sampled> PrefillStage::SampleFirst(const PrefillJob& job, const T
     RUNAHEAD_ASSIGN_OR_RETURN(sampler_, TokenSampler::Create(device_, 1, logits.cols));
   }
   const PenaltyCounts counts(job.sampling, job.ids);
-  RUNAHEAD_ASSIGN_OR_RETURN(const TokenSampler::CountsRow row,
-                            sampler_->TakeCountsRow(*compute_, job.sampling, counts));
+  TokenMask mask(job.rules, logits.cols);
+  RUNAHEAD_ASSIGN_OR_RETURN(const absl::Span<const uint32_t> allowed, mask.Next());
+  RUNAHEAD_ASSIGN_OR_RETURN(const TokenSampler::SequenceRow row, sampler_->TakeRow(*compute_, job.sampling, counts));
   const auto position = static_cast<int64_t>(job.ids.size());
-  const absl::Status enqueued = sampler_->Enqueue(*compute_, logits, {{job.sampling, position, counts, row}});
+  const absl::Status enqueued = sampler_->Enqueue(
+      *compute_, logits,
+      {{.options = job.sampling, .position = position, .counts = counts, .sequence_row = row, .allowed = allowed}});
   // Also where that failed: the row must not be given back before the stream is done with it.
   const absl::Status done = device_.Record(*compute_).Wait();
   RUNAHEAD_RETURN_IF_ERROR(enqueued);

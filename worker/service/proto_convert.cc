@@ -25,7 +25,16 @@ SamplingOptions SamplingFromProto(const v1::SamplingParams& sampling) {
   if (sampling.has_frequency_penalty()) options.frequency_penalty = sampling.frequency_penalty();
   if (sampling.has_seed()) options.seed = sampling.seed();
   if (sampling.has_logprobs()) options.logprobs = sampling.logprobs();
+  for (const auto& [id, bias] : sampling.logit_bias()) options.logit_bias.push_back({id, bias});
   return options;
+}
+
+DrawRules DrawRulesFromProto(const v1::DrawRules& rules) {
+  DrawRules result;
+  result.min_tokens = rules.min_tokens();
+  result.end_ids.assign(rules.end_ids().begin(), rules.end_ids().end());
+  for (const v1::TokenIds& bad : rules.bad_ids()) result.bad_ids.emplace_back(bad.ids().begin(), bad.ids().end());
+  return result;
 }
 
 v1::SampledToken SampledToProto(const Sampled& token) {

@@ -3,6 +3,7 @@
 
 #include "runahead/v1/worker.pb.h"
 #include "worker/kv/store.h"
+#include "worker/model/draw_rules.h"
 #include "worker/model/sampling.h"
 
 namespace runahead {
@@ -12,6 +13,7 @@ v1::LeaseId LeaseToProto(const LeaseId& lease);
 
 // Absent fields take the defaults that inference.proto names. Does not check ranges (check_sampling.h does).
 SamplingOptions SamplingFromProto(const v1::SamplingParams& sampling);
+DrawRules DrawRulesFromProto(const v1::DrawRules& rules);
 
 v1::SampledToken SampledToProto(const Sampled& token);
 

@@ -8,6 +8,7 @@
 #include "server/gateway/openai/chat_messages.h"
 #include "server/gateway/openai/json_object.h"
 #include "server/gateway/openai/request_members.h"
+#include "server/gateway/openai/rule_members.h"
 #include "server/gateway/openai/sampling_members.h"
 #include "server/gateway/openai/tool_calls.h"
 #include "server/gateway/openai/unsupported_members.h"
@@ -63,6 +64,7 @@ absl::StatusOr<OpenAiCalls> ReadChatRequest(absl::string_view body, const DoorFa
   if (tools) RUNAHEAD_RETURN_IF_ERROR(ReadCallsAs(facts.tool_format, calls));
   calls.reasoning_format = ReasoningFormat(request.chat(), facts);
   RUNAHEAD_RETURN_IF_ERROR(ReadSamplingMembers(members, facts, request));
+  RUNAHEAD_RETURN_IF_ERROR(ReadRuleMembers(members, request));
   RUNAHEAD_RETURN_IF_ERROR(ReadMaxTokens(members, /*otherwise=*/0, *request.mutable_stop()));
   RUNAHEAD_RETURN_IF_ERROR(ReadChatLogprobs(members, calls, *request.mutable_sampling()));
   RUNAHEAD_RETURN_IF_ERROR(ReadStreaming(members, calls));

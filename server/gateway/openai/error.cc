@@ -38,6 +38,8 @@ constexpr MemberName kWholeNames[] = {
     {"chat", "messages"},
     {"text", "prompt"},
     {"ids", "tokens"},
+    {"timeout_s", "timeout"},
+    {"truncate_prompt", "truncate_prompt_tokens"},
 };
 
 std::string MemberOf(absl::string_view field) {

@@ -11,7 +11,7 @@ namespace runahead {
 namespace {
 
 // The value of a member that asks for nothing, beside null.
-enum class Idle { kNone, kFalse, kTrue, kZero, kOne, kEmpty };
+enum class Idle { kNone, kFalse, kTrue, kOne, kEmpty };
 
 struct UnsupportedMember {
   absl::string_view key;
@@ -21,7 +21,6 @@ struct UnsupportedMember {
 constexpr UnsupportedMember kUnsupported[] = {
     {"allowed_token_ids", Idle::kEmpty},
     {"audio", Idle::kNone},
-    {"bad_words", Idle::kEmpty},
     {"best_of", Idle::kOne},
     {"cache_salt", Idle::kEmpty},
     {"chat_template", Idle::kNone},
@@ -37,9 +36,7 @@ constexpr UnsupportedMember kUnsupported[] = {
     {"include_stop_str_in_output", Idle::kFalse},
     {"kv_transfer_params", Idle::kEmpty},
     {"length_penalty", Idle::kOne},
-    {"logit_bias", Idle::kEmpty},
     {"logits_processors", Idle::kEmpty},
-    {"min_tokens", Idle::kZero},
     {"mm_processor_kwargs", Idle::kEmpty},
     {"prediction", Idle::kNone},
     {"prompt_embeds", Idle::kNone},
@@ -51,7 +48,6 @@ constexpr UnsupportedMember kUnsupported[] = {
     {"structural_tag", Idle::kNone},
     {"structured_outputs", Idle::kEmpty},
     {"suffix", Idle::kEmpty},
-    {"truncate_prompt_tokens", Idle::kNone},
     {"use_beam_search", Idle::kFalse},
     {"verbosity", Idle::kNone},
     {"vllm_xargs", Idle::kEmpty},
@@ -72,7 +68,6 @@ constexpr absl::string_view kWithoutEffect[] = {
     "service_tier",
     "spaces_between_special_tokens",
     "store",
-    "user",
 };
 
 bool AsksForNothing(JsonSlice value, Idle idle) {
@@ -85,8 +80,6 @@ bool AsksForNothing(JsonSlice value, Idle idle) {
       return is_bool && !value.Bool();
     case Idle::kTrue:
       return is_bool && value.Bool();
-    case Idle::kZero:
-      return is_number && value.Number() == 0;
     case Idle::kOne:
       return is_number && value.Number() == 1;
     case Idle::kEmpty:

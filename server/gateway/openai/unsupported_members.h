@@ -7,7 +7,7 @@
 namespace runahead {
 
 // INVALID_ARGUMENT names the first member that asks for what is not supported; a value that asks for nothing passes
-// (logit_bias {}, min_tokens 0, ...). Members that are without effect (user, metadata, store, ...) pass as they are.
+// (best_of 1, suffix "", ...). Members that are without effect (metadata, store, ...) pass as they are.
 // All of them count as read.
 absl::Status RefuseUnsupported(JsonObject& body, bool chat);
 

@@ -76,6 +76,20 @@ TEST(GenerateFlags, SendsEverySamplingFlag) {
                                 "0.5",
                                 "--seed",
                                 "18446744073709551615",
+                                "--logit-bias",
+                                "50256=-100",
+                                "--logit-bias",
+                                "3=2.5",
+                                "--min-tokens",
+                                "5",
+                                "--bad-word",
+                                "a=b,c",
+                                "--bad-word",
+                                "d",
+                                "--truncate-prompt",
+                                "9",
+                                "--user",
+                                "someone",
                                 "--stop",
                                 "a,b",
                                 "--stop",
@@ -105,6 +119,13 @@ TEST(GenerateFlags, SendsEverySamplingFlag) {
   EXPECT_THAT(request->stop().stop(), ElementsAre("a,b", ""));
   EXPECT_THAT(request->stop().stop_ids(), ElementsAre(7, 8));
   EXPECT_TRUE(request->stop().ignore_eos());
+  EXPECT_EQ(sampling.logit_bias().at(50256), -100);
+  EXPECT_EQ(sampling.logit_bias().at(3), 2.5f);
+  EXPECT_EQ(sampling.logit_bias_size(), 2);
+  EXPECT_EQ(request->stop().min_tokens(), 5);
+  EXPECT_THAT(request->stop().bad_words(), ElementsAre("a=b,c", "d"));
+  EXPECT_EQ(request->truncate_prompt(), 9);
+  EXPECT_EQ(request->user(), "someone");
   EXPECT_FALSE(request->has_experiment());
 }
 
@@ -191,12 +212,17 @@ TEST(GenerateFlags, NamesTheFlagThatIsWrong) {
   EXPECT_THAT(Request({"--message", "hello"}).status().message(), HasSubstr("--message: 'hello' has no role"));
   EXPECT_THAT(Request({"--prompt", "\xff"}).status().message(), HasSubstr("--prompt: is not valid UTF-8"));
   EXPECT_THAT(Request({"--prompt", "p", "--stop", "\xff"}).status().message(), HasSubstr("--stop: "));
+  EXPECT_THAT(Request({"--prompt", "p", "--bad-word", "\xff"}).status().message(), HasSubstr("--bad-word: "));
+  EXPECT_THAT(Request({"--prompt", "p", "--user", "\xff"}).status().message(), HasSubstr("--user: "));
   EXPECT_THAT(Request({"--prompt", "p", "--parts", "1;2"}).status().message(), HasSubstr("--parts: "));
   EXPECT_THAT(Request({"--prompt-file", "/no/such/file"}).status().message(), HasSubstr("cannot read /no/such/file"));
 }
 
 TEST(GenerateFlags, LeavesNumbersThatAreNoneToTheParser) {
   EXPECT_FALSE(Parse({"--router", "a:1", "--prompt", "p", "--top-k", "many"})->ok);
+  for (const char* bias : {"5", "=1", "5=", "x=1", "5=y", "5=1=2"}) {
+    EXPECT_FALSE(Parse({"--router", "a:1", "--prompt", "p", "--logit-bias", bias})->ok) << bias;
+  }
   EXPECT_FALSE(Parse({"--router", "a:1", "--prompt", "p", "--max-tokens", "99999999999"})->ok);
   EXPECT_FALSE(Parse({"--router", "a:1", "--prompt", "p", "--no-such-flag"})->ok);
   EXPECT_FALSE(Parse({"--prompt", "p"})->ok) << "--router is missing";

@@ -172,6 +172,14 @@ TEST(Checks, SamplingParametersHaveRanges) {
   EXPECT_THAT(CheckSample(kLimits, logits, {{}, {}}, {}, ids, Make(2, 2)), Refused({"values", "[2, 1]"}));
   EXPECT_THAT(CheckSample(kLimits, logits, {{}, {}}, {Make(2, 8)}, ids, ids), Refused({"counts", "[2, 9]"}));
   EXPECT_THAT(CheckSample(kLimits, logits, {{}, {.counts_row = 0}}, {}, ids, ids), Refused({"row 0 of 0"}));
+  const SampleTables tables = {.bias = Make(4, 9), .allowed = Make(2, 1)};
+  EXPECT_TRUE(CheckSample(kLimits, logits, {{}, {.bias_row = 3, .allowed_row = 1}}, tables, ids, ids).ok());
+  EXPECT_THAT(CheckSample(kLimits, logits, {{}, {.bias_row = 4}}, tables, ids, ids), Refused({"a bias", "row 4 of 4"}));
+  EXPECT_THAT(CheckSample(kLimits, logits, {{}, {.allowed_row = 2}}, tables, ids, ids),
+              Refused({"a mask", "row 2 of 2"}));
+  EXPECT_THAT(CheckSample(kLimits, logits, {{}, {}}, {.bias = Make(2, 8)}, ids, ids), Refused({"bias", "[2, 9]"}));
+  EXPECT_THAT(CheckSample(kLimits, logits, {{}, {}}, {.allowed = Make(2, 9)}, ids, ids),
+              Refused({"allowed", "[2, 1]"}));
 }
 
 TEST(Checks, HeadsFillTheColumns) {

@@ -122,6 +122,45 @@ TEST_F(SampleTest, RowsThatAreNotFiniteAreMarked) {
   }
 }
 
+// Every row of two with its own of the tables: a bias, a mask, an empty mask, and all together.
+TEST_F(SampleTest, RowsNameTheirBiasAndTheirMask) {
+  constexpr int64_t kCols = 1031;
+  Row row = RandomRow(kCols, 9, 1.0f);
+  row[1030] = 20.0f;
+  std::vector<float> biases(2 * kCols);
+  biases[kCols + 7] = 100.0f;
+  std::vector<uint32_t> masks(3 * MaskWords(kCols));
+  masks[MaskWords(kCols) + 3 / 32] |= 1u << 3;
+  masks[2 * MaskWords(kCols) + 512 / 32] |= 1u << (512 % 32);
+  masks[2 * MaskWords(kCols) + 1030 / 32] |= 1u << (1030 % 32);
+  const std::vector<SampleParams> params = {{.temperature = 0},
+                                            {.temperature = 0, .bias_row = 1},
+                                            {.temperature = 1, .uniform = 0.9, .allowed_row = 1},
+                                            {.temperature = 0, .bias_row = 1, .allowed_row = 2},
+                                            {.temperature = 1, .uniform = 0.5, .allowed_row = 0},
+                                            {.temperature = 0, .bias_row = 0, .allowed_row = 0}};
+  const auto count = static_cast<int64_t>(params.size());
+  GpuMatrix logits(DType::kF32, count, kCols), ids(DType::kF32, count, 1), values(DType::kF32, count, 1);
+  logits.Upload([&](int64_t, int64_t c) { return row[c]; });
+  const GpuArray<SampleParams> gpu_params(params);
+  const GpuArray<float> gpu_biases(biases);
+  const GpuArray<uint32_t> gpu_masks(masks);
+  const CudaSampleTables tables = {
+      .counts = {},
+      .bias = {.data = gpu_biases.data(), .dtype = DType::kF32, .rows = 2, .cols = kCols, .stride = kCols},
+      .allowed = {.data = gpu_masks.data(),
+                  .dtype = DType::kF32,
+                  .rows = 3,
+                  .cols = MaskWords(kCols),
+                  .stride = MaskWords(kCols)}};
+  ASSERT_EQ(LaunchSample(logits.matrix(), gpu_params.data(), tables, ids.matrix(), values.matrix(), nullptr),
+            cudaSuccess);
+  ids.Download();
+  std::vector<int32_t> drawn;
+  for (int64_t r = 0; r < count; ++r) drawn.push_back(static_cast<int32_t>(ids.bits(r, 0)));
+  EXPECT_EQ(drawn, (std::vector<int32_t>{1030, 7, 3, 1030, kNothingAllowed, kNothingAllowed}));
+}
+
 TEST_F(SampleTest, RefusesAVocabularyThatItsSumsCannotHold) {
   const CudaMatrix huge = {.data = nullptr, .dtype = DType::kF32, .rows = 1, .cols = kMostSampleVocab + 1};
   EXPECT_EQ(LaunchSample(huge, nullptr, {}, huge, huge, nullptr), cudaErrorInvalidValue);

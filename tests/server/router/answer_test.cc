@@ -94,6 +94,19 @@ TEST_F(AnswerTest, EndsBeforeTheFirstStopString) {
   EXPECT_TRUE(answer.stopped_by_text());
 }
 
+TEST_F(AnswerTest, AStopStringWithinTheFirstTokensIsText) {
+  const std::vector<int32_t> ids = *tokenizer_->Encode("END END", {.add_bos = false});
+  const auto before = static_cast<int32_t>(tokenizer_->Encode("END", {.add_bos = false})->size());
+  Answer first(tokenizer_, {"END"}, {}, 100, false, before - 1);
+  EXPECT_EQ(Play(first, "END END"), "");
+  Answer second(tokenizer_, {"END"}, {}, 100, false, before);
+  EXPECT_EQ(Play(second, "END END"), "END ");
+  EXPECT_EQ(second.reason(), v1::FINISH_REASON_STOP);
+  Answer none(tokenizer_, {"END"}, {}, 100, false, static_cast<int32_t>(ids.size()));
+  EXPECT_EQ(Play(none, "END END"), "END END");
+  EXPECT_FALSE(none.reason());
+}
+
 // A control token is no text, so its name could never be found there.
 TEST_F(AnswerTest, AStopStringWithTheNameOfAControlTokenMeansTheToken) {
   for (const bool ends_by_id : {false, true}) {

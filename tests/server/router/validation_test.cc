@@ -107,7 +107,27 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"sampling.repetition_penalty: nan", [](R& r) { r.mutable_sampling()->set_repetition_penalty(kNan); }},
         Bad{"sampling.presence_penalty: 2.5 is", [](R& r) { r.mutable_sampling()->set_presence_penalty(2.5f); }},
         Bad{"sampling.frequency_penalty: -inf", [](R& r) { r.mutable_sampling()->set_frequency_penalty(-kInf); }},
-        Bad{"sampling.logprobs: 21 is not in [0, 20]", [](R& r) { r.mutable_sampling()->set_logprobs(21); }}));
+        Bad{"sampling.logprobs: 21 is not in [0, 20]", [](R& r) { r.mutable_sampling()->set_logprobs(21); }},
+        Bad{"sampling.logit_bias: 320 is not in [0, 320)",
+            [](R& r) { (*r.mutable_sampling()->mutable_logit_bias())[320] = 1; }, absl::StatusCode::kOutOfRange},
+        Bad{"sampling.logit_bias: -1 is not in [0, 320)",
+            [](R& r) { (*r.mutable_sampling()->mutable_logit_bias())[-1] = 1; }, absl::StatusCode::kOutOfRange},
+        Bad{"sampling.logit_bias[7]: 100.5 is not in [-100, 100]",
+            [](R& r) { (*r.mutable_sampling()->mutable_logit_bias())[7] = 100.5f; }},
+        Bad{"sampling.logit_bias[7]: nan", [](R& r) { (*r.mutable_sampling()->mutable_logit_bias())[7] = kNan; }},
+        Bad{"sampling.logit_bias: 1025 ids are more than 1024", [](R& r) {
+              for (int i = 0; i < 1025; ++i) (*r.mutable_sampling()->mutable_logit_bias())[i] = 1;
+            }}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Request, ValidateRequestRefuses,
+    ::testing::Values(Bad{"timeout_s: 0 is not above 0 and finite", [](R& r) { r.set_timeout_s(0); }},
+                      Bad{"timeout_s: -1 is", [](R& r) { r.set_timeout_s(-1); }},
+                      Bad{"timeout_s: nan is", [](R& r) { r.set_timeout_s(kNan); }},
+                      Bad{"timeout_s: inf is", [](R& r) { r.set_timeout_s(kInf); }},
+                      Bad{"truncate_prompt: 0 is not at least 1", [](R& r) { r.set_truncate_prompt(0); }},
+                      Bad{"user: 129 characters are more than 128", [](R& r) { r.set_user(std::string(129, 'a')); }},
+                      Bad{"user: only printable ASCII", [](R& r) { r.set_user("\u00e9"); }}));
 
 INSTANTIATE_TEST_SUITE_P(
     Stop, ValidateRequestRefuses,
@@ -122,6 +142,21 @@ INSTANTIATE_TEST_SUITE_P(
                             r.mutable_stop()->add_stop(std::string());
                           }},
                       Bad{"stop.stop[0]: 257 bytes", [](R& r) { r.mutable_stop()->add_stop(std::string(257, 'x')); }},
+                      Bad{"stop.min_tokens: -1 is not at least 0", [](R& r) { r.mutable_stop()->set_min_tokens(-1); }},
+                      Bad{"stop.min_tokens: 6 is more than max_tokens, which is 5",
+                          [](R& r) {
+                            r.mutable_stop()->set_max_tokens(5);
+                            r.mutable_stop()->set_min_tokens(6);
+                          }},
+                      Bad{"stop.bad_words: 65 strings are more than 64",
+                          [](R& r) {
+                            for (int i = 0; i < 65; ++i) r.mutable_stop()->add_bad_words("x");
+                          }},
+                      Bad{"stop.bad_words[1]: 0 bytes are not in [1, 256]",
+                          [](R& r) {
+                            r.mutable_stop()->add_bad_words("x");
+                            r.mutable_stop()->add_bad_words("");
+                          }},
                       Bad{"stop.stop_ids: 65 ids are more than 64",
                           [](R& r) {
                             for (int i = 0; i < 65; ++i) r.mutable_stop()->add_stop_ids(1);
@@ -157,6 +192,13 @@ TEST(ValidateRequest, AcceptsTheEndsOfEveryRange) {
   for (int i = 0; i < 16; ++i) request.mutable_stop()->add_stop(std::string(256, 'x'));
   request.mutable_stop()->add_stop_ids(319);
   request.mutable_stop()->set_max_tokens(1);
+  request.mutable_stop()->set_min_tokens(1);
+  for (int i = 0; i < 64; ++i) request.mutable_stop()->add_bad_words(std::string(256, 'x'));
+  (*s.mutable_logit_bias())[0] = -100;
+  (*s.mutable_logit_bias())[319] = 100;
+  request.set_timeout_s(1e-9);
+  request.set_truncate_prompt(1);
+  request.set_user(std::string(128, ' '));
   EXPECT_TRUE(ValidateRequest(request, kModel, false).ok());
 }
 

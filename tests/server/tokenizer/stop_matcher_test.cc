@@ -56,6 +56,18 @@ TEST(StopMatcher, AStopThatOverlapsItself) {
   EXPECT_TRUE(stopped);
 }
 
+TEST(StopMatcher, AStopIsTextWhereItDoesNotLook) {
+  StopMatcher matcher({"END", "aa"});
+  matcher.SetLooking(false);
+  EXPECT_EQ(matcher.Feed("one END two EN").text, "one END two ");
+  EXPECT_EQ(matcher.Feed("D a").text, "END ");
+  EXPECT_EQ(matcher.Feed("a").text, "a") << "the second may begin another one";
+  matcher.SetLooking(true);
+  const StopMatcher::Output output = matcher.Feed("a b");
+  EXPECT_TRUE(output.stopped) << "it began before";
+  EXPECT_EQ(output.text, "");
+}
+
 TEST(StopMatcher, TheStopThatIsCompleteFirstWins) {
   EXPECT_EQ(Filtered({"abcd", "bc"}, {"xabcd"}), "xa");
   EXPECT_EQ(Filtered({"bc", "abc"}, {"xabcd"}), "x");  // both end at c: the longest

@@ -130,6 +130,86 @@ TEST_F(DecodeEngineTest, AStopIdIsTheLastToken) {
   EXPECT_EQ(sink->ids().back(), all[5]);
 }
 
+// Some that would end soon, with bad words, biases and penalties, beside one without.
+TEST_F(DecodeEngineTest, BiasesAndRulesHoldForEverySequenceOfAStep) {
+  std::vector<DecodeSequence> sequences;
+  for (int i = 0; i < 6; ++i) {
+    DecodeSequence sequence = MakeSequence(900 + i, 20 + i, 60);
+    const std::vector<int32_t> free = ExpectedTokens(sequence);
+    if (i % 2 == 1) sequence.rules = {.min_tokens = 30, .end_ids = {free[3], free[9]}, .bad_ids = {}};
+    if (i % 2 == 1) sequence.stop_ids = sequence.rules.end_ids;
+    // The second word begins with the first token, which is there already.
+    if (i % 3 == 1) sequence.rules.bad_ids = {{free[4], free[5]}, {sequence.output_ids[0], free[0]}, {free[8]}};
+    if (i == 2 || i == 4) sequence.sampling.logit_bias = {{free[1], -100}, {7, 2.5f}, {8, 2.5f}};
+    if (i == 4) sequence.sampling.repetition_penalty = 1.3f;
+    if (i == 5) sequence.sampling.temperature = 0.8f, sequence.sampling.seed = 4;
+    sequences.push_back(sequence);
+    if (i > 0 && i != 5) {
+      EXPECT_NE(ExpectedTokens(sequence), free) << i;
+    }
+  }
+  door_.Shut();
+  std::vector<std::shared_ptr<CollectingSink>> sinks;
+  for (const DecodeSequence& sequence : sequences) {
+    Fill(sequence);
+    sinks.push_back(Add(sequence));
+  }
+  door_.Open();
+  for (size_t i = 0; i < sinks.size(); ++i) {
+    EXPECT_EQ(sinks[i]->AwaitEnd(), absl::OkStatus());
+    EXPECT_EQ(sinks[i]->ids(), ExpectedTokens(sequences[i])) << i;
+    if (i % 2 == 1) EXPECT_GE(sinks[i]->ids().size(), 29u) << i;
+  }
+  ExpectNothingHeld();
+}
+
+// Where an answer goes on elsewhere, rules look at the output that is there.
+TEST_F(DecodeEngineTest, RulesSeeTheOutputThatIsThere) {
+  DecodeSequence whole = MakeSequence(950, 20, 40);
+  const std::vector<int32_t> free = ExpectedTokens(whole);
+  whole.rules = {.min_tokens = 25, .end_ids = {free[6]}, .bad_ids = {{free[3], free[4]}, {free[9], free[10]}}};
+  whole.stop_ids = whole.rules.end_ids;
+  const std::vector<int32_t> all = ExpectedTokens(whole);
+  for (const size_t known : {1, 4, 10, 20}) {
+    DecodeSequence cut = MakeSequence(950, 20, 40);
+    cut.rules = whole.rules, cut.stop_ids = whole.stop_ids;
+    cut.output_ids.insert(cut.output_ids.end(), all.begin(), all.begin() + static_cast<int64_t>(known));
+    Fill(cut);
+    const auto sink = Add(cut);
+    EXPECT_EQ(sink->AwaitEnd(), absl::OkStatus());
+    EXPECT_EQ(sink->ids(), std::vector<int32_t>(all.begin() + static_cast<int64_t>(known), all.end())) << known;
+  }
+  store_->Release(whole.lease);
+}
+
+TEST_F(DecodeEngineTest, RulesThatLeaveNoTokenEndTheSequenceAndSayWhy) {
+  DecodeSequence none = MakeSequence(960, 20, 40);
+  for (int32_t id = 0; id < testing::HashModel::kVocab; ++id) none.rules.end_ids.push_back(id);
+  none.rules.min_tokens = 3;
+  const DecodeSequence beside = MakeSequence(961, 20, 40);
+  Fill(none), Fill(beside);
+  const auto sink = Add(none), other = Add(beside);
+  const absl::Status status = sink->AwaitEnd();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no token may follow"));
+  EXPECT_EQ(other->AwaitEnd(), absl::OkStatus());
+  EXPECT_EQ(other->ids(), ExpectedTokens(beside));
+  ExpectNothingHeld();
+}
+
+TEST_F(DecodeEngineTest, RefusesRulesThatMakeNoSense) {
+  DecodeSequence sequence = MakeSequence(970, 20, 40);
+  sequence.rules.bad_ids = {{1}, {}};
+  const absl::Status status = engine_->Add(sequence, std::make_shared<CollectingSink>()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("rules.bad_ids[1]"));
+  DecodeSequence biased = MakeSequence(971, 20, 40);
+  biased.sampling.logit_bias = {{testing::HashModel::kVocab, 1}};
+  EXPECT_THAT(std::string(engine_->Add(biased, std::make_shared<CollectingSink>()).status().message()),
+              HasSubstr("sampling.logit_bias: is 61"));
+  ExpectNothingHeld();
+}
+
 TEST_F(DecodeEngineTest, EndsAtOnceWhenTheFirstTokenWasTheLast) {
   const DecodeSequence one = MakeSequence(5, 10, 1);
   DecodeSequence stopped = MakeSequence(6, 10, 9);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/testing/count_penalties.h"
+#include "tests/testing/plain_rules.h"
 #include "tests/testing/sample_token.h"
 #include "tests/worker/decode/hash_model.h"
 #include "worker/decode/sequence.h"
@@ -65,7 +66,9 @@ inline std::vector<int32_t> ExpectedTokens(const DecodeSequence& sequence) {
   };
   while (!stopped() && count() < sequence.max_tokens) {
     const PenaltyCounts counts = CountPenalties(sequence.sampling, ids, sequence.prompt_ids.size());
-    ids.push_back(SampleToken(HashModel::Expected(ids), sequence.sampling, counts, ids.size()));
+    const absl::Span<const int32_t> so_far = absl::MakeConstSpan(ids).subspan(sequence.prompt_ids.size());
+    const std::vector<uint32_t> mask = PlainMask(sequence.rules, so_far, HashModel::kVocab);
+    ids.push_back(SampleToken(HashModel::Expected(ids), sequence.sampling, counts, ids.size(), mask));
     output.push_back(ids.back());
   }
   return output;

@@ -82,7 +82,7 @@ class Parking : public DecodeEngineTest {
   }
 };
 
-// Greedy and seeded, with penalties: what draws look at comes back, too.
+// Greedy and seeded, with penalties, biases and bad words: what draws look at comes back, too.
 TEST_F(Parking, GivesTheStreamsOfARunWithout) {
   std::vector<DecodeSequence> sequences;
   for (int i = 0; i < 5; ++i) {
@@ -90,6 +90,8 @@ TEST_F(Parking, GivesTheStreamsOfARunWithout) {
     SamplingOptions& sampling = sequences.back().sampling;
     if (i % 2 == 1) sampling.temperature = 0.8f, sampling.seed = i, sampling.top_k = 20;
     if (i % 3 == 2) sampling.repetition_penalty = 1.2f, sampling.frequency_penalty = 0.3f;
+    if (i > 2) sampling.logit_bias = {{5, 2}, {6, -100}};
+    if (i > 1) sequences.back().rules.bad_ids = {{7}, {5, 5}, {8, 9}};
   }
   const auto sinks = AddTogether(sequences);
   ExpectStreams(sequences, sinks);

@@ -26,7 +26,15 @@ struct Draw {
   SamplingOptions options;
   int64_t position = 0;
   PenaltyCounts counts;
+  std::vector<uint32_t> allowed = {};
 };
+
+// A mask of these ids alone.
+std::vector<uint32_t> MaskOf(const std::vector<int32_t>& ids, int64_t vocab) {
+  std::vector<uint32_t> mask(MaskWords(vocab));
+  for (const int32_t id : ids) mask[id / 32] |= 1u << (id % 32);
+  return mask;
+}
 
 class Sampler : public ::testing::Test {
  protected:
@@ -48,9 +56,9 @@ class Sampler : public ::testing::Test {
     std::vector<TokenSampler::Row> rows;
     for (const Draw& draw : draws) {
       logits.insert(logits.end(), draw.logits.begin(), draw.logits.end());
-      const auto counts_row = (*sampler)->TakeCountsRow(stream(), draw.options, draw.counts);
-      RUNAHEAD_CHECK(counts_row.ok());
-      rows.push_back({draw.options, draw.position, draw.counts, *counts_row});
+      const auto sequence_row = (*sampler)->TakeRow(stream(), draw.options, draw.counts);
+      RUNAHEAD_CHECK(sequence_row.ok());
+      rows.push_back({draw.options, draw.position, draw.counts, *sequence_row, {}, {}, draw.allowed});
     }
     EXPECT_EQ((*sampler)->Enqueue(stream(), Rows(logits, n), rows), absl::OkStatus());
     memory_->Finish();
@@ -177,9 +185,9 @@ TEST_F(Sampler, CountsKeptTokenByTokenPenaliseExactlyWhatTheWholeSequenceSays) {
     PenaltyCounts counts(options, ids);
     auto sampler = TokenSampler::Create(device(), 1, vocab);
     ASSERT_TRUE(sampler.ok());
-    const auto counts_row = (*sampler)->TakeCountsRow(stream(), options, counts);
-    ASSERT_TRUE(counts_row.ok());
-    EXPECT_EQ(*counts_row != nullptr, HasPenalties(options));
+    const auto sequence_row = (*sampler)->TakeRow(stream(), options, counts);
+    ASSERT_TRUE(sequence_row.ok());
+    EXPECT_EQ(*sequence_row != nullptr, HasPenalties(options));
     for (int step = 0; step < 30; ++step) {
       std::vector<float> logits(vocab);
       for (float& logit : logits) logit = normal(random);
@@ -187,7 +195,7 @@ TEST_F(Sampler, CountsKeptTokenByTokenPenaliseExactlyWhatTheWholeSequenceSays) {
       const Tensor row = Rows(logits, 1);
       // A step that is tried again counts nothing twice.
       for (int tries = 0; tries < 1 + step % 2; ++tries) {
-        ASSERT_EQ((*sampler)->Enqueue(stream(), row, {{options, position, counts, *counts_row}}), absl::OkStatus());
+        ASSERT_EQ((*sampler)->Enqueue(stream(), row, {{options, position, counts, *sequence_row}}), absl::OkStatus());
       }
       ASSERT_EQ(device().Record(stream()).Wait(), absl::OkStatus());
       const absl::StatusOr<Sampled> sampled = (*sampler)->Token(0);
@@ -199,20 +207,164 @@ TEST_F(Sampler, CountsKeptTokenByTokenPenaliseExactlyWhatTheWholeSequenceSays) {
   }
 }
 
-TEST_F(Sampler, ACountsRowIsFreeAgainWhenItsSequenceIsGone) {
+TEST_F(Sampler, ARowIsFreeAgainWhenItsSequenceIsGone) {
   auto sampler = TokenSampler::Create(device(), 2, 5);
   ASSERT_TRUE(sampler.ok());
   const SamplingOptions options{.presence_penalty = 1};
-  auto first = (*sampler)->TakeCountsRow(stream(), options, {}),
-       second = (*sampler)->TakeCountsRow(stream(), options, {});
+  auto first = (*sampler)->TakeRow(stream(), options, {}), second = (*sampler)->TakeRow(stream(), options, {});
   ASSERT_TRUE(first.ok() && second.ok());
-  EXPECT_EQ((*sampler)->TakeCountsRow(stream(), options, {}).status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE((*sampler)->TakeCountsRow(stream(), {}, {}).ok()) << "no penalties, no row";
+  EXPECT_EQ((*sampler)->TakeRow(stream(), options, {}).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE((*sampler)->TakeRow(stream(), {}, {}).ok()) << "no penalties, no row";
   const int32_t freed = **first;
   first->reset();
-  const auto third = (*sampler)->TakeCountsRow(stream(), options, CountPenalties(options, {2}, 0));
+  const auto third = (*sampler)->TakeRow(stream(), options, CountPenalties(options, {2}, 0));
   ASSERT_TRUE(third.ok());
   EXPECT_EQ(**third, freed);
+}
+
+TEST_F(Sampler, ABiasIsAddedBeforeAllElseAndLogprobsDoNotSeeIt) {
+  SamplingOptions options;
+  options.logit_bias = {{2, 100}};
+  EXPECT_EQ(Sample({3, 2, -50, 1}, options), 2);
+  options.logit_bias = {{0, -100}, {1, -0.5f}};
+  EXPECT_EQ(Sample({3, 2, -1, 1}, options), 1);
+  options.repetition_penalty = 2;
+  EXPECT_EQ(Sample({3, 2, -1, 1}, options, 1, {1}, 1), 3) << "2 becomes 1.5, then 0.75";
+  options = {};
+  options.logit_bias = {{1, 50}};
+  options.logprobs = 1;
+  const absl::StatusOr<Sampled> biased = SampleToken({3, 2, -1}, options, {}, 4);
+  options.logit_bias.clear();
+  const absl::StatusOr<Sampled> plain = SampleToken({3, 2, -1}, options, {}, 4);
+  ASSERT_TRUE(biased.ok() && plain.ok());
+  ASSERT_EQ(biased->id, 1);
+  ASSERT_EQ(plain->id, 0);
+  EXPECT_EQ(biased->logprobs[0].logprob, plain->logprobs[1].logprob);
+  EXPECT_EQ(biased->logprobs[1].logprob, plain->logprobs[0].logprob);
+}
+
+TEST_F(Sampler, ARowWithABiasAndOneWithoutAreDrawnTogether) {
+  const std::vector<float> logits = {3, 2, -1};
+  std::vector<Draw> draws(4, Draw{logits, {}, 0, {}});
+  draws[1].options.logit_bias = {{2, 9}};
+  draws[3].options.logit_bias = {{1, 9}};
+  draws[3].options.presence_penalty = 2;
+  draws[3].counts = CountPenalties(draws[3].options, {0, 1}, 1);
+  std::vector<int32_t> ids;
+  for (const absl::StatusOr<Sampled>& sampled : Step(draws)) ids.push_back(sampled->id);
+  EXPECT_THAT(ids, ::testing::ElementsAre(0, 2, 0, 1));
+}
+
+TEST_F(Sampler, ARowThatWasAnothersHasNothingOfItsBias) {
+  auto sampler = TokenSampler::Create(device(), 1, 3);
+  ASSERT_TRUE(sampler.ok());
+  SamplingOptions options;
+  const PenaltyCounts counts;
+  const auto draw = [&] {
+    const auto sequence_row = (*sampler)->TakeRow(stream(), options, counts);
+    EXPECT_TRUE(sequence_row.ok() && *sequence_row != nullptr) << sequence_row.status();
+    EXPECT_EQ((*sampler)->Enqueue(stream(), Rows({3, 2, 1}, 1), {{options, 0, counts, *sequence_row}}),
+              absl::OkStatus());
+    EXPECT_EQ(device().Record(stream()).Wait(), absl::OkStatus());
+    return (*sampler)->Token(0)->id;
+  };
+  options.presence_penalty = 1;
+  EXPECT_EQ(draw(), 0) << "penalties alone";
+  options.logit_bias = {{1, 5}};
+  EXPECT_EQ(draw(), 1);
+  options.logit_bias = {{2, 4}};
+  EXPECT_EQ(draw(), 2);
+}
+
+TEST_F(Sampler, NothingIsDrawnThatAMaskForbids) {
+  std::vector<float> logits(70);
+  for (size_t id = 0; id < logits.size(); ++id) logits[id] = static_cast<float>(id);
+  SamplingOptions seeded;
+  seeded.temperature = 1;
+  SamplingOptions biased;
+  biased.logit_bias = {{64, 100}, {3, 40}};
+  std::vector<Draw> draws;
+  draws.push_back({logits, {}, 0, {}, MaskOf({1, 33, 65}, 70)});
+  draws.push_back({logits, {}, 0, {}});
+  draws.push_back({logits, seeded, 0, {}, MaskOf({12}, 70)});
+  draws.push_back({logits, biased, 0, {}, MaskOf({3, 40}, 70)});
+  std::vector<int32_t> ids;
+  for (const absl::StatusOr<Sampled>& sampled : Step(draws)) ids.push_back(sampled->id);
+  EXPECT_THAT(ids, ::testing::ElementsAre(65, 69, 12, 3));
+}
+
+TEST_F(Sampler, RowsOfOneSequenceHaveAMaskEach) {
+  SamplingOptions options;
+  options.presence_penalty = 5;
+  options.logit_bias = {{4, 3}};
+  PenaltyCounts counts(options, {});
+  counts.AddOutput(0);
+  auto sampler = TokenSampler::Create(device(), 3, 5);
+  ASSERT_TRUE(sampler.ok());
+  const auto sequence_row = (*sampler)->TakeRow(stream(), options, counts);
+  ASSERT_TRUE(sequence_row.ok());
+  const std::vector<int32_t> ahead = {4, 1};
+  const std::vector<uint32_t> second = MaskOf({0, 2, 4}, 5), third = MaskOf({1, 2, 3}, 5);
+  std::vector<TokenSampler::Row> rows;
+  for (size_t i = 0; i < 3; ++i) {
+    const absl::Span<const uint32_t> allowed = i == 0   ? absl::Span<const uint32_t>()
+                                               : i == 1 ? absl::MakeConstSpan(second)
+                                                        : absl::MakeConstSpan(third);
+    rows.push_back({options,
+                    1 + static_cast<int64_t>(i),
+                    counts,
+                    *sequence_row,
+                    {},
+                    absl::MakeConstSpan(ahead).subspan(0, i),
+                    allowed});
+  }
+  const std::vector<float> logits = {5, 4, 3, 2, 1.5f};
+  std::vector<float> all;
+  for (int i = 0; i < 3; ++i) all.insert(all.end(), logits.begin(), logits.end());
+  // 5, 4, 3, 2, 4.5 with the bias; less 5 for 0, then for 4, then for 1.
+  ASSERT_EQ((*sampler)->Enqueue(stream(), Rows(all, 3), rows), absl::OkStatus());
+  ASSERT_EQ(device().Record(stream()).Wait(), absl::OkStatus());
+  EXPECT_EQ((*sampler)->Token(0)->id, 4);
+  EXPECT_EQ((*sampler)->Token(1)->id, 2);
+  EXPECT_EQ((*sampler)->Token(2)->id, 2);
+}
+
+// A step's ops may go to the device as one piece, with other masks the next time, or with none.
+TEST_F(Sampler, MasksOfStepsThatAreKeptAreThoseOfEachStep) {
+  auto sampler = TokenSampler::Create(device(), 2, 40);
+  ASSERT_TRUE(sampler.ok());
+  const Tensor logits = Rows(std::vector<float>(80, 1.0f), 2);
+  const PenaltyCounts counts;
+  const SamplingOptions options;
+  for (int32_t step = 0; step < 12; ++step) {
+    const std::vector<uint32_t> first = MaskOf({step, 39}, 40), second = MaskOf({38 - step}, 40);
+    std::vector<TokenSampler::Row> rows(2, {options, 0, counts, nullptr});
+    if (step % 4 != 3) rows[0].allowed = first;
+    if (step % 3 != 2) rows[1].allowed = second;
+    device().BeginStep(stream());
+    ASSERT_EQ((*sampler)->Enqueue(stream(), logits, rows), absl::OkStatus());
+    device().EndStep(stream());
+    ASSERT_EQ(device().Record(stream()).Wait(), absl::OkStatus());
+    EXPECT_EQ((*sampler)->Token(0)->id, step % 4 != 3 ? step : 0);
+    EXPECT_EQ((*sampler)->Token(1)->id, step % 3 != 2 ? 38 - step : 0);
+  }
+}
+
+TEST_F(Sampler, AMaskWithoutAnIdIsSaidToBeTheRequests) {
+  const std::vector<float> logits = {1, 2, 3};
+  const auto tokens = Step({{logits, {}, 17, {}, MaskOf({}, 3)}, {logits, {}, 5, {}}});
+  EXPECT_EQ(tokens[0].status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(tokens[0].status().message()), HasSubstr("no token may follow at position 17"));
+  EXPECT_EQ(tokens[1]->id, 2);
+}
+
+TEST_F(Sampler, AMaskOfAnotherSizeIsRefused) {
+  auto sampler = TokenSampler::Create(device(), 1, 33);
+  const std::vector<uint32_t> mask(1, 1);
+  const absl::Status status = (*sampler)->Enqueue(stream(), Rows(std::vector<float>(33), 1),
+                                                  {{SamplingOptions(), 0, PenaltyCounts(), nullptr, {}, {}, mask}});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("1 words"));
 }
 
 TEST_F(Sampler, ARowDoesNotDependOnThoseBesideIt) {
@@ -280,8 +432,8 @@ TEST_F(Sampler, RowsOfOneSequenceDrawAsEachAloneBehindTheTokensBeforeIt) {
     counts.AddOutput(4);
     auto sampler = TokenSampler::Create(device(), kMostRows, kVocab);
     ASSERT_TRUE(sampler.ok()) << sampler.status();
-    const auto counts_row = (*sampler)->TakeCountsRow(stream(), options, counts);
-    ASSERT_TRUE(counts_row.ok()) << counts_row.status();
+    const auto sequence_row = (*sampler)->TakeRow(stream(), options, counts);
+    ASSERT_TRUE(sequence_row.ok()) << sequence_row.status();
     std::vector<int32_t> fresh = {4};
     int64_t position = 5;
     for (int step = 0; step < (TestDeviceIsSlow() ? 10 : 60); ++step) {
@@ -293,7 +445,7 @@ TEST_F(Sampler, RowsOfOneSequenceDrawAsEachAloneBehindTheTokensBeforeIt) {
       std::vector<TokenSampler::Row> rows;
       const absl::Span<const int32_t> all = ahead;
       for (size_t i = 0; i < n; ++i) {
-        rows.push_back({options, position + static_cast<int64_t>(i), counts, *counts_row, fresh, all.subspan(0, i)});
+        rows.push_back({options, position + static_cast<int64_t>(i), counts, *sequence_row, fresh, all.subspan(0, i)});
       }
       const Tensor on_device = Rows(logits, static_cast<int64_t>(n));
       for (int tries = 0; tries < 2; ++tries) {
@@ -325,9 +477,9 @@ TEST_F(Sampler, MoreTokensThanADrawMayBringAreRefused) {
   PenaltyCounts counts(options, {});
   counts.AddOutput(2);
   auto sampler = TokenSampler::Create(device(), 1, 4);
-  const auto counts_row = (*sampler)->TakeCountsRow(stream(), options, counts);
+  const auto sequence_row = (*sampler)->TakeRow(stream(), options, counts);
   const Tensor logits = Rows({1, 2, 3, 4}, 1);
-  const absl::Status status = (*sampler)->Enqueue(stream(), logits, {{options, 3, counts, *counts_row, {}, ahead}});
+  const absl::Status status = (*sampler)->Enqueue(stream(), logits, {{options, 3, counts, *sequence_row, {}, ahead}});
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("17 tokens"));
   EXPECT_TRUE((*sampler)->Enqueue(stream(), logits, {{{}, 3, counts, nullptr, {}, ahead}}).ok()) << "no penalties";

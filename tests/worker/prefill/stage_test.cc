@@ -76,6 +76,42 @@ TEST_F(StageTest, PenaltiesCountForTheFirstTokenToo) {
   EXPECT_NE(token, likeliest);
 }
 
+TEST_F(StageTest, BiasAndRulesHoldForTheFirstToken) {
+  const std::vector<int32_t> ids = RandomIds(60, 320, 18);
+  std::vector<double> logits = Reference(ids).logits.back();
+  const int32_t likeliest = TopOf(logits).id;
+  logits[likeliest] = -1e9;
+  const int32_t second = TopOf(logits).id;
+  logits[second] = -1e9;
+  const int32_t third = TopOf(logits).id, biased = (likeliest + 1) % 320;
+  TestChain chain(loaded_, 1, 60);
+  JobId id = 0;
+  const auto first_token = [&](const SamplingOptions& sampling, const DrawRules& rules) {
+    PrefillJob job = chain.JobOf(++id, 0, 0, {0, 60}, ids, sampling, true, absl::InfiniteFuture());
+    job.rules = rules;
+    chain.member(0).stage->Start(job);
+    return chain.member(0).news.AwaitFirstToken(id).id;
+  };
+  EXPECT_EQ(first_token({}, {}), likeliest);
+  EXPECT_EQ(first_token({}, {.min_tokens = 1, .end_ids = {likeliest}}), second);
+  EXPECT_EQ(first_token({}, {.bad_ids = {{likeliest}, {second}, {third, third}}}), third);
+  SamplingOptions sampling;
+  sampling.logit_bias = {{biased, 100}};
+  EXPECT_EQ(first_token(sampling, {}), biased);
+  EXPECT_NE(first_token(sampling, {.bad_ids = {{biased}}}), biased);
+}
+
+TEST_F(StageTest, RulesThatLeaveNoTokenEndTheJobAndSayWhy) {
+  const std::vector<int32_t> ids = RandomIds(20, 320, 19);
+  TestChain chain(loaded_, 1, 60);
+  PrefillJob job = chain.JobOf(1, 0, 0, {0, 20}, ids, {}, true, absl::InfiniteFuture());
+  for (int32_t bad = 0; bad < 320; ++bad) job.rules.bad_ids.push_back({bad});
+  chain.member(0).stage->Start(job);
+  const absl::Status done = chain.member(0).news.AwaitDone(1);
+  EXPECT_EQ(done.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(done.message().find("no token may follow at position 20"), std::string::npos) << done;
+}
+
 TEST_F(StageTest, APrefixFromElsewhereGivesTheSame) {
   const std::vector<int32_t> ids = RandomIds(160, 320, 14);
   const ExpectedRun reference = Reference(ids);

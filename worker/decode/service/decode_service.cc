@@ -41,6 +41,7 @@ DecodeSequence SequenceFromProto(const v1::DecodeRequest& request) {
   if (request.has_moved_tokens()) sequence.moved_tokens = request.moved_tokens();
   sequence.max_tokens = request.max_tokens();
   sequence.sampling = SamplingFromProto(request.sampling());
+  sequence.rules = DrawRulesFromProto(request.rules());
   sequence.stop_ids.assign(request.stop_ids().begin(), request.stop_ids().end());
   if (!request.traceparent().empty()) sequence.spans = std::make_shared<SpanRecorder>();
   return sequence;

@@ -27,6 +27,7 @@ PrefillJob JobFromProto(const v1::StartJob& start, absl::Time now) {
   job.kv_from = start.kv_from();
   if (start.deadline_ms() != 0) job.deadline = now + absl::Milliseconds(start.deadline_ms());
   job.sampling = SamplingFromProto(start.sampling());
+  job.rules = DrawRulesFromProto(start.rules());
   if (!start.traceparent().empty()) job.spans = std::make_shared<SpanRecorder>();
   return job;
 }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/monotonic.h"
+#include "kernels/base/status_macros.h"
 #include "server/base/logging.h"
 #include "server/base/printable.h"
 #include "server/rpc/trace_proto.h"
@@ -16,8 +17,15 @@
 namespace runahead {
 namespace {
 
+// Only the tail draws.
+absl::Status CheckDraw(const PrefillJob& job, int64_t vocab) {
+  if (!job.tail()) return absl::OkStatus();
+  RUNAHEAD_RETURN_IF_ERROR(CheckSampling(job.sampling, vocab));
+  return CheckDrawRules(job.rules, vocab);
+}
+
 // What the stage does not look at itself.
-JobEnd CheckStart(const PrefillJob& job) {
+JobEnd CheckStart(const PrefillJob& job, int64_t vocab) {
   const bool lacks_predecessor = job.part > 0 && job.predecessor == nullptr;
   const bool lacks_successor = job.part >= 0 && !job.tail() && job.successor == nullptr;
   if (lacks_predecessor || lacks_successor) {
@@ -25,7 +33,7 @@ JobEnd CheckStart(const PrefillJob& job) {
                 absl::StrCat("this worker has no edge to its ", lacks_predecessor ? "predecessor" : "successor")),
             JobCause::kPeer};
   }
-  return {job.tail() ? CheckSampling(job.sampling) : absl::OkStatus(), JobCause::kRouter};  // nobody else samples
+  return {CheckDraw(job, vocab), JobCause::kRouter};
 }
 
 v1::JobCause ToProto(JobCause cause) {
@@ -158,7 +166,7 @@ void PrefillControl::OnStart(const v1::StartJob& start) {
     job.successor = known->edge;
     job.successor_name = known->name;
   }
-  const JobEnd refused = CheckStart(job);
+  const JobEnd refused = CheckStart(job, stage_->vocab());
   if (!refused.status.ok()) {
     if (job.predecessor != nullptr) job.predecessor->Drop(job.id);
     return ReportDone(job, refused);

@@ -621,6 +621,13 @@ TEST_F(DecodeServiceTcp, BadRequestsNameTheFieldAndTheNextOneWorks) {
   request.mutable_sampling()->set_top_p(0);
   EXPECT_THAT(Generate(request).status().ToString(), HasSubstr("sampling.top_p"));
 
+  request = ToProto(MakeHashSequence(*store_, 1, 10, 5));
+  (*request.mutable_sampling()->mutable_logit_bias())[3] = 101;
+  EXPECT_THAT(Generate(request).status().ToString(), HasSubstr("sampling.logit_bias[3]: is 101"));
+  request = ToProto(MakeHashSequence(*store_, 1, 10, 5));
+  request.mutable_rules()->set_min_tokens(-1);
+  EXPECT_THAT(Generate(request).status().ToString(), HasSubstr("rules.min_tokens: is -1"));
+
   const DecodeSequence good = MakeHashSequence(*store_, 2, 10, 5);
   FillHashKv(*store_, good);
   EXPECT_EQ(*Generate(ToProto(good)), ExpectedTokens(good));
@@ -741,6 +748,24 @@ TEST_F(DecodeServiceTcp, CarriesSamplingLogprobsAndStopIds) {
   }
   EXPECT_TRUE(reader->Finish().ok());
   EXPECT_EQ(ids, ExpectedTokens(sequence));
+}
+
+TEST_F(DecodeServiceTcp, CarriesBiasesAndRules) {
+  DecodeSequence sequence = MakeHashSequence(*store_, 14, 20, 30);
+  const std::vector<int32_t> free = ExpectedTokens(sequence);
+  sequence.sampling.logit_bias = {{free[2], -100}, {free[3], 0.5f}};
+  sequence.rules = {.min_tokens = 25, .end_ids = {free[1]}, .bad_ids = {{free[0]}, {sequence.output_ids[0], free[4]}}};
+  v1::DecodeRequest request = ToProto(sequence);
+  for (const auto& [id, bias] : sequence.sampling.logit_bias) {
+    (*request.mutable_sampling()->mutable_logit_bias())[id] = bias;
+  }
+  request.mutable_rules()->set_min_tokens(25);
+  request.mutable_rules()->add_end_ids(free[1]);
+  for (const std::vector<int32_t>& bad : sequence.rules.bad_ids) {
+    request.mutable_rules()->add_bad_ids()->mutable_ids()->Add(bad.begin(), bad.end());
+  }
+  FillHashKv(*store_, sequence);
+  EXPECT_EQ(*Generate(request), ExpectedTokens(sequence));
 }
 
 TEST_F(DecodeServiceTcp, AClientThatGoesAwayEndsItsSequence) {

@@ -69,7 +69,9 @@ TEST_F(PrefillControlTest, RefusesSamplingThatMakesNoSense) {
       {"sampling.presence_penalty: is -3", [](v1::SamplingParams& s) { s.set_presence_penalty(-3); }},
       {"sampling.frequency_penalty: is inf", [](v1::SamplingParams& s) { s.set_frequency_penalty(INFINITY); }},
       {"sampling.logprobs: is 2.14748e+09",
-       [](v1::SamplingParams& s) { s.set_logprobs(std::numeric_limits<int32_t>::max()); }}};
+       [](v1::SamplingParams& s) { s.set_logprobs(std::numeric_limits<int32_t>::max()); }},
+      {"sampling.logit_bias: is -1", [](v1::SamplingParams& s) { (*s.mutable_logit_bias())[-1] = 1; }},
+      {"sampling.logit_bias[3]: is nan", [](v1::SamplingParams& s) { (*s.mutable_logit_bias())[3] = std::nanf(""); }}};
   uint64_t job = 0;
   for (const auto& [message, spoil] : wrong) {
     v1::StartJob start = Job(++job);
@@ -81,6 +83,11 @@ TEST_F(PrefillControlTest, RefusesSamplingThatMakesNoSense) {
     EXPECT_EQ(done.code(), static_cast<int>(absl::StatusCode::kInvalidArgument));
     EXPECT_THAT(done.message(), HasSubstr(message));
   }
+  v1::StartJob start = Job(++job);
+  start.mutable_rules()->add_bad_ids();
+  control_.OnStart(start);
+  ASSERT_EQ(reports_.size(), job);
+  EXPECT_THAT(reports_.back().done().message(), HasSubstr("rules.bad_ids[0]: has 0 ids"));
   control_.OnStart(Job(++job));
   EXPECT_TRUE(chain_.member(0).news.AwaitDone(job).ok());
 }
@@ -274,6 +281,22 @@ TEST(JobFromProto, IsTracedWhereATraceparentComes) {
   EXPECT_EQ(JobFromProto(start, absl::Now()).spans, nullptr);
   start.set_traceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
   EXPECT_NE(JobFromProto(start, absl::Now()).spans, nullptr);
+}
+
+TEST(JobFromProto, TakesBiasesAndRules) {
+  v1::StartJob start;
+  EXPECT_TRUE(JobFromProto(start, absl::Now()).rules.bad_ids.empty());
+  (*start.mutable_sampling()->mutable_logit_bias())[4] = -2.5f;
+  start.mutable_rules()->set_min_tokens(3);
+  start.mutable_rules()->add_end_ids(9);
+  for (const int id : {5, 6}) start.mutable_rules()->add_bad_ids()->add_ids(id);
+  const PrefillJob job = JobFromProto(start, absl::Now());
+  ASSERT_EQ(job.sampling.logit_bias.size(), 1u);
+  EXPECT_EQ(job.sampling.logit_bias[0].id, 4);
+  EXPECT_EQ(job.sampling.logit_bias[0].bias, -2.5f);
+  EXPECT_EQ(job.rules.min_tokens, 3);
+  EXPECT_EQ(job.rules.end_ids, std::vector<int32_t>{9});
+  EXPECT_EQ(job.rules.bad_ids, (std::vector<std::vector<int32_t>>{{5}, {6}}));
 }
 
 TEST(JobFromProto, TakesXTokensOrNone) {
