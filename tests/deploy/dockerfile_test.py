@@ -72,7 +72,7 @@ class DockerfileTest(unittest.TestCase):
             self.assertTrue(folder in sent or f"{folder}/CMakeLists.txt" in sent, folder)
         # What deploy/CMakeLists.txt and the build scripts take of deploy/.
         named = set(re.findall(r"(?:examples|systemd)/?", (ROOT / "deploy/CMakeLists.txt").read_text()))
-        for name in {n.rstrip("/") for n in named} | {"setup", "build", "models", "flashinfer"}:
+        for name in {n.rstrip("/") for n in named} | {"setup", "build", "models", "flashinfer", "xgrammar"}:
             self.assertIn(f"deploy/{name}", sent)
 
 

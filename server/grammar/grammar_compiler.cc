@@ -1,0 +1,238 @@
+#include "server/grammar/grammar_compiler.h"
+
+#include <xgrammar/xgrammar.h>
+
+#include <exception>
+#include <functional>
+#include <list>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/mutex.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/printable.h"
+#include "server/grammar/vocabulary_bytes.h"
+#include "server/grammar/xgrammar_messages.h"
+
+namespace runahead {
+namespace {
+
+class CompiledForm : public CompiledGrammar {
+ public:
+  explicit CompiledForm(xgrammar::CompiledGrammar compiled)
+      : compiled_(std::move(compiled)), bytes_(compiled_.MemorySizeBytes()) {}
+  size_t bytes() const override { return bytes_; }
+  const xgrammar::CompiledGrammar& compiled() const { return compiled_; }
+
+ private:
+  const xgrammar::CompiledGrammar compiled_;
+  const size_t bytes_;
+};
+
+class MatcherState : public GrammarState {
+ public:
+  explicit MatcherState(std::shared_ptr<const CompiledGrammar> grammar)
+      : grammar_(std::move(grammar)), matcher_(static_cast<const CompiledForm&>(*grammar_).compiled()) {}
+  MatcherState(std::shared_ptr<const CompiledGrammar> grammar, xgrammar::GrammarMatcher matcher)
+      : grammar_(std::move(grammar)), matcher_(std::move(matcher)) {}
+
+  absl::Status Accept(int32_t id) override {
+    bool accepted = false;
+    if (id >= 0 && id < vocabulary_size() && !Ended()) {
+      RUNAHEAD_RETURN_IF_ERROR(Guarded([&] { accepted = matcher_.AcceptToken(id); }));
+    }
+    if (accepted) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("structure: token ", id, " does not go on with the answer's form"));
+  }
+
+  absl::StatusOr<bool> FillMask(absl::Span<uint32_t> allowed) override {
+    if (static_cast<int64_t>(allowed.size()) != (vocabulary_size() + 31) / 32) {
+      return absl::InternalError(absl::StrCat("a mask of ", allowed.size(), " words for ", vocabulary_size(), " ids"));
+    }
+    std::fill(allowed.begin(), allowed.end(), 0);
+    if (Ended()) return true;
+    int64_t shape[] = {static_cast<int64_t>(allowed.size())};
+    DLTensor tensor = {};
+    tensor.data = allowed.data();
+    tensor.device = {kDLCPU, 0};
+    tensor.ndim = 1;
+    tensor.dtype = xgrammar::GetBitmaskDLType();
+    tensor.shape = shape;
+    bool limits = true;
+    RUNAHEAD_RETURN_IF_ERROR(Guarded([&] { limits = matcher_.FillNextTokenBitmask(&tensor); }));
+    return limits;
+  }
+
+  bool Complete() const override { return Ended() || matcher_.IsCompleted(); }
+  bool Ended() const override { return matcher_.IsTerminated(); }
+
+  std::unique_ptr<GrammarState> Copy() const override {
+    return std::make_unique<MatcherState>(grammar_, matcher_.Fork());
+  }
+
+ private:
+  int64_t vocabulary_size() const {
+    return static_cast<const CompiledForm&>(*grammar_).compiled().GetTokenizerInfo().GetVocabSize();
+  }
+
+  static absl::Status Guarded(const std::function<void()>& act) {
+    try {
+      act();
+    } catch (const std::exception& error) {
+      return absl::InternalError(absl::StrCat("structure: ", OneLine(error.what())));
+    }
+    return absl::OkStatus();
+  }
+
+  std::shared_ptr<const CompiledGrammar> grammar_;
+  xgrammar::GrammarMatcher matcher_;
+};
+
+xgrammar::TokenizerInfo Vocabulary(const std::vector<std::string>& bytes, const std::vector<int32_t>& ends) {
+  return xgrammar::TokenizerInfo(bytes, xgrammar::VocabType::RAW, static_cast<int>(bytes.size()), ends);
+}
+
+class CachingCompiler : public GrammarCompiler {
+ public:
+  CachingCompiler(const std::vector<std::string>& bytes, const std::vector<int32_t>& ends, size_t cache_bytes)
+      : cache_bytes_(cache_bytes),
+        text_(Vocabulary(bytes, ends), /*max_threads=*/1, /*cache_enabled=*/false),
+        json_(Vocabulary(JsonVocabularyBytes(bytes), ends), /*max_threads=*/1, /*cache_enabled=*/false) {}
+
+  absl::StatusOr<std::shared_ptr<const CompiledGrammar>> Compile(const StructureSpec& spec) override {
+    RUNAHEAD_ASSIGN_OR_RETURN(const CheckedStructure checked, PrepareStructure(spec));
+    const std::string key = absl::StrCat(checked.is_json ? "j" : "g", checked.text.size(), ":", checked.text,
+                                         checked.before.size(), ":", checked.before, checked.behind);
+    bool found = false;
+    const std::shared_ptr<Entry> entry = Find(key, found);
+    if (found) return Await(*entry);
+    absl::StatusOr<std::shared_ptr<const CompiledGrammar>> compiled = CompileNow(checked);
+    if (!compiled.ok() && absl::IsInvalidArgument(compiled.status())) {
+      compiled = absl::InvalidArgumentError(absl::StrCat(FieldOf(spec.kind), ": ", compiled.status().message()));
+    }
+    Keep(key, entry, compiled);
+    return compiled;
+  }
+
+ private:
+  struct Entry {
+    bool done = false;
+    absl::StatusOr<std::shared_ptr<const CompiledGrammar>> compiled = nullptr;
+    std::list<std::string>::iterator place;  // in recent_, once it is done
+  };
+
+  std::shared_ptr<Entry> Find(const std::string& key, bool& found) RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    std::shared_ptr<Entry>& entry = entries_[key];
+    found = entry != nullptr;
+    if (!found) entry = std::make_shared<Entry>();
+    if (entry->done) recent_.splice(recent_.begin(), recent_, entry->place);
+    return entry;
+  }
+
+  absl::StatusOr<std::shared_ptr<const CompiledGrammar>> Await(const Entry& entry) RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    while (!entry.done) done_.Wait(mu_);
+    return entry.compiled;
+  }
+
+  void Keep(const std::string& key, const std::shared_ptr<Entry>& entry,
+            const absl::StatusOr<std::shared_ptr<const CompiledGrammar>>& compiled) RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    entry->compiled = compiled;
+    entry->done = true;
+    done_.NotifyAll();
+    if (!compiled.ok()) {
+      entries_.erase(key);
+      return;
+    }
+    recent_.push_front(key);
+    entry->place = recent_.begin();
+    kept_bytes_ += BytesOf(*entry, key);
+    while (kept_bytes_ > cache_bytes_ && !recent_.empty()) {
+      const auto oldest = entries_.find(recent_.back());
+      kept_bytes_ -= BytesOf(*oldest->second, oldest->first);
+      entries_.erase(oldest);
+      recent_.pop_back();
+    }
+  }
+
+  static size_t BytesOf(const Entry& entry, const std::string& key) {
+    return (*entry.compiled)->bytes() + 2 * key.size() + sizeof(Entry);
+  }
+
+  absl::StatusOr<std::shared_ptr<const CompiledGrammar>> CompileNow(const CheckedStructure& checked) {
+    const XgrammarWarnings warnings;
+    try {
+      auto form = std::make_shared<const CompiledForm>(checked.is_json ? CompileJson(checked)
+                                                                       : text_.CompileGrammar(checked.text));
+      // What is left out would not be kept.
+      if (!warnings.first().empty()) return absl::InvalidArgumentError(OneLine(warnings.first()));
+      RUNAHEAD_RETURN_IF_ERROR(CheckBegin(form));
+      return form;
+    } catch (const std::bad_alloc&) {
+      return absl::ResourceExhaustedError("structure: there is no memory to compile it");
+    } catch (const std::exception& error) {
+      return absl::InvalidArgumentError(OneLine(error.what()));
+    }
+  }
+
+  xgrammar::CompiledGrammar CompileJson(const CheckedStructure& checked) {
+    using xgrammar::Grammar;
+    // On one line, with one blank behind commas and colons: blanks without a bound can be written for ever.
+    const Grammar json = Grammar::FromJSONSchema(checked.text, /*any_whitespace=*/false, /*indent=*/std::nullopt,
+                                                 /*separators=*/std::nullopt, /*strict_mode=*/false);
+    std::vector<Grammar> parts = {json};
+    if (!checked.before.empty()) parts.insert(parts.begin(), Grammar::FromEBNF(checked.before));
+    if (!checked.behind.empty()) parts.push_back(Grammar::FromEBNF(checked.behind));
+    return json_.CompileGrammar(parts.size() == 1 ? json : Grammar::Concat(parts));
+  }
+
+  static absl::Status CheckBegin(const std::shared_ptr<const CompiledForm>& form) {
+    const std::unique_ptr<GrammarState> state = GrammarState::Begin(form);
+    std::vector<uint32_t> allowed((form->compiled().GetTokenizerInfo().GetVocabSize() + 31) / 32);
+    RUNAHEAD_RETURN_IF_ERROR(state->FillMask(absl::MakeSpan(allowed)).status());
+    for (const uint32_t word : allowed) {
+      if (word != 0) return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError("no token of the model begins a text of this form");
+  }
+
+  const size_t cache_bytes_;
+  xgrammar::GrammarCompiler text_;
+  xgrammar::GrammarCompiler json_;
+  Mutex mu_;
+  CondVar done_;
+  absl::flat_hash_map<std::string, std::shared_ptr<Entry>> entries_ RUNAHEAD_GUARDED_BY(mu_);
+  std::list<std::string> recent_ RUNAHEAD_GUARDED_BY(mu_);  // keys of what is done; the newest first
+  size_t kept_bytes_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace
+
+absl::Status StructuredOutputStatus() {
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<GrammarCompiler>> GrammarCompiler::Create(const Tokenizer& tokenizer,
+                                                                         const GrammarCompilerOptions& options) {
+  const std::vector<std::string> bytes = VocabularyBytes(tokenizer, options.vocabulary_size);
+  std::vector<int32_t> ends;
+  for (const int32_t id : tokenizer.end_ids()) {
+    if (id < options.vocabulary_size) ends.push_back(id);
+  }
+  try {
+    return std::make_unique<CachingCompiler>(bytes, ends, options.cache_bytes);
+  } catch (const std::exception& error) {
+    return absl::InternalError(absl::StrCat("the vocabulary for structured output: ", OneLine(error.what())));
+  }
+}
+
+std::unique_ptr<GrammarState> GrammarState::Begin(std::shared_ptr<const CompiledGrammar> grammar) {
+  return std::make_unique<MatcherState>(std::move(grammar));
+}
+
+}  // namespace runahead

@@ -1,0 +1,72 @@
+// Forms of answers, compiled for the tokens of a model.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "server/grammar/structure_spec.h"
+#include "server/tokenizer/tokenizer.h"
+
+namespace runahead {
+
+// A form, ready to be followed. Immutable, hence safe for any number of threads; outlives its compiler.
+class CompiledGrammar {
+ public:
+  virtual ~CompiledGrammar() = default;
+  virtual size_t bytes() const = 0;  // of memory, about
+};
+
+struct GrammarCompilerOptions {
+  // Ids of the model: the rows of its head. Those beyond the tokenizer's are never allowed.
+  int64_t vocabulary_size = 0;
+  // Of compiled forms that are kept for who asks for them next.
+  size_t cache_bytes = size_t{64} << 20;
+};
+
+// Safe for any number of threads. Takes some megabytes for the vocabulary, and milliseconds to seconds to compile: not
+// for a thread that others wait for.
+class GrammarCompiler {
+ public:
+  // UNIMPLEMENTED where this build has no structured output; the message says what to do. `tokenizer` is not kept.
+  static absl::StatusOr<std::unique_ptr<GrammarCompiler>> Create(const Tokenizer& tokenizer,
+                                                                 const GrammarCompilerOptions& options);
+  virtual ~GrammarCompiler() = default;
+
+  // INVALID_ARGUMENT as CheckStructure, and for what only compiling finds. Who asks for what another thread compiles
+  // waits for that.
+  virtual absl::StatusOr<std::shared_ptr<const CompiledGrammar>> Compile(const StructureSpec& spec) = 0;
+};
+
+// Whether this build can compile forms; else UNIMPLEMENTED, as Create says it.
+absl::Status StructuredOutputStatus();
+
+// Where an answer is in its form: what follows from its ids, and nothing else. For one thread at a time.
+class GrammarState {
+ public:
+  // At the begin of an answer.
+  static std::unique_ptr<GrammarState> Begin(std::shared_ptr<const CompiledGrammar> grammar);
+  virtual ~GrammarState() = default;
+
+  // The answer goes on with `id`. INVALID_ARGUMENT where the form does not allow it; the state stays as it was. An end
+  // token ends the answer: nothing goes on behind it.
+  virtual absl::Status Accept(int32_t id) = 0;
+
+  // Bit id % 32 of word id / 32 says whether `id` may come next; `allowed` has vocabulary_size / 32 words, rounded up.
+  // False: any token may, but for those that are never allowed. `allowed` is set in both cases. All bits are 0 where no
+  // token goes on: behind an end token, or where the vocabulary has none for what must come. INTERNAL: a fault.
+  virtual absl::StatusOr<bool> FillMask(absl::Span<uint32_t> allowed) = 0;
+
+  // Whether what there is has the form as a whole: the answer may end.
+  virtual bool Complete() const = 0;
+  // Whether an end token has ended it.
+  virtual bool Ended() const = 0;
+
+  virtual std::unique_ptr<GrammarState> Copy() const = 0;
+};
+
+}  // namespace runahead

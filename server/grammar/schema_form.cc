@@ -1,0 +1,367 @@
+#include "server/grammar/schema_form.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/base/status_macros.h"
+#include "server/grammar/compile_cost.h"
+#include "server/grammar/form_graph.h"
+#include "server/grammar/regex_form.h"
+#include "server/grammar/schema_keywords.h"
+#include "server/grammar/schema_numbers.h"
+#include "server/grammar/schema_one_of.h"
+#include "server/grammar/schema_place.h"
+
+namespace runahead {
+namespace {
+
+using Json = nlohmann::ordered_json;  // properties are written in the order of the schema
+
+constexpr absl::string_view kTypes[] = {"object", "array", "string", "number", "integer", "boolean", "null"};
+constexpr size_t kMaxOneOf = 64;  // each is compared with each
+
+bool IsTypeOf(const Json& value, absl::string_view type) {
+  if (type == "object") return value.is_object();
+  if (type == "array") return value.is_array();
+  if (type == "string") return value.is_string();
+  if (type == "number") return value.is_number();
+  if (type == "integer") return value.is_number_integer();
+  if (type == "boolean") return value.is_boolean();
+  return value.is_null();
+}
+
+class SchemaReader {
+ public:
+  absl::StatusOr<std::string> Read(const Json& root) {
+    RUNAHEAD_ASSIGN_OR_RETURN(const ReadSchema read, Schema(root, ""));
+    graph_.Define("#", read.node);
+    if (const auto place = graph_.FirstUndefined()) {
+      return RefuseAt(*place, "$ref is none of the schema's #, #/$defs/NAME and #/definitions/NAME");
+    }
+    if (const auto place = graph_.FirstEndless()) return RefuseAt(*place, "no value of this ends: it refers to itself");
+    return read.json.dump();
+  }
+
+ private:
+  // A schema in the form that the compiler gets, and its node of the graph.
+  struct ReadSchema {
+    Json json;
+    int node;
+  };
+
+  absl::StatusOr<ReadSchema> Schema(const Json& schema, const std::string& place) {
+    RUNAHEAD_RETURN_IF_ERROR(Spend(1, place));
+    if (schema.is_boolean() && schema.get<bool>()) return ReadSchema{Json::object(), graph_.AddAll(place, {})};
+    if (schema.is_boolean()) return RefuseAt(place, "the schema false accepts nothing");
+    if (!schema.is_object()) return RefuseAt(place, "a schema is an object, true or false");
+    const Json::object_t::value_type* form = nullptr;
+    Json kept = Json::object();
+    Json definitions = Json::object();
+    for (const auto& entry : schema.get_ref<const Json::object_t&>()) {
+      const auto keyword = FindSchemaKeyword(entry.first);
+      if (!keyword) return RefuseAt(place, absl::StrCat("the keyword ", QuotedName(entry.first), " is not supported"));
+      if (*keyword == SchemaKeyword::kAnnotation) continue;
+      if (*keyword == SchemaKeyword::kDefinitions) {
+        RUNAHEAD_ASSIGN_OR_RETURN(definitions[entry.first], Definitions(entry.first, entry.second, place));
+        continue;
+      }
+      if (*keyword == SchemaKeyword::kForm) {
+        if (form != nullptr) return Beside(entry.first, form->first, place);
+        form = &entry;
+      } else {
+        kept[entry.first] = entry.second;
+      }
+    }
+    RUNAHEAD_ASSIGN_OR_RETURN(ReadSchema read, form != nullptr ? Form(form->first, form->second, kept, place)
+                                                               : Typed(std::move(kept), place));
+    for (auto& [name, schemas] : definitions.items()) read.json[name] = std::move(schemas);
+    return read;
+  }
+
+  static absl::Status Beside(absl::string_view keyword, absl::string_view form, absl::string_view place) {
+    return RefuseAt(place, absl::StrCat(QuotedName(keyword), " beside ", QuotedName(form), " is not supported"));
+  }
+
+  // What is written out costs time to compile.
+  absl::Status Spend(int64_t written, absl::string_view place) {
+    written_ += written;
+    if (written_ <= kMaxWrittenOut) return absl::OkStatus();
+    return RefuseAt(place, absl::StrCat("with all counts written out, the schema has more than ", kMaxWrittenOut,
+                                        " schemas, characters of its texts and patterns, and items"));
+  }
+
+  absl::StatusOr<Json> Definitions(const std::string& keyword, const Json& value, const std::string& place) {
+    if (!place.empty()) return RefuseAt(place, absl::StrCat(QuotedName(keyword), " is supported at the root only"));
+    const std::string below = PlaceBelow(place, keyword);
+    if (!value.is_object()) return RefuseAt(below, "this is an object of schemas");
+    Json schemas = Json::object();
+    for (const auto& [name, schema] : value.items()) {
+      // xgrammar takes a URI as it stands.
+      const bool plain = !name.empty() && name.find_first_of("/~%") == std::string::npos;
+      if (!plain)
+        return RefuseAt(below,
+                        absl::StrCat("the name ", QuotedName(name), " with /, ~ or %, or empty, is not supported"));
+      RUNAHEAD_ASSIGN_OR_RETURN(ReadSchema read, Schema(schema, PlaceBelow(below, name)));
+      graph_.Define(absl::StrCat("#/", keyword, "/", name), read.node);
+      schemas[name] = std::move(read.json);
+    }
+    return schemas;
+  }
+
+  absl::StatusOr<ReadSchema> Form(const std::string& keyword, const Json& value, const Json& others,
+                                  const std::string& place) {
+    const bool values = keyword == "const" || keyword == "enum";
+    for (const auto& [other, unused] : others.items()) {
+      if (other != "type" || !values) return Beside(other, keyword, place);
+    }
+    const std::string below = PlaceBelow(place, keyword);
+    if (values) return Values(keyword, value, others, place);
+    if (keyword == "$ref") {
+      if (!value.is_string()) return RefuseAt(below, "this is a text");
+      return ReadSchema{Json{{keyword, value}}, graph_.AddReference(below, value.get<std::string>())};
+    }
+    if (!value.is_array() || value.empty()) return RefuseAt(below, "this is an array of one schema or more");
+    if (keyword == "allOf" && value.size() > 1)
+      return RefuseAt(below, "more than one schema in allOf is not supported");
+    Json schemas = Json::array();
+    std::vector<int> nodes;
+    for (size_t i = 0; i < value.size(); ++i) {
+      RUNAHEAD_ASSIGN_OR_RETURN(ReadSchema read, Schema(value[i], PlaceBelow(below, absl::StrCat(i))));
+      schemas.push_back(std::move(read.json));
+      nodes.push_back(read.node);
+    }
+    if (keyword == "oneOf" && schemas.size() > kMaxOneOf) {
+      return RefuseAt(
+          below, absl::StrCat("more than ", kMaxOneOf, " schemas in oneOf are not supported; anyOf has no such limit"));
+    }
+    if (keyword == "oneOf" && !ExcludeEachOther(schemas.dump())) {
+      return RefuseAt(below,
+                      "it is not plain that no value is of two of these: they differ in type, in const or enum, or in "
+                      "those of a property that all of them require; anyOf has no such limit");
+    }
+    const int node = graph_.AddAny(place, std::move(nodes));
+    return ReadSchema{Json{{keyword == "oneOf" ? "anyOf" : keyword, std::move(schemas)}}, node};
+  }
+
+  absl::StatusOr<ReadSchema> Values(const std::string& keyword, const Json& value, const Json& others,
+                                    const std::string& place) {
+    const std::string below = PlaceBelow(place, keyword);
+    if (keyword == "enum" && (!value.is_array() || value.empty()))
+      return RefuseAt(below, "this is an array of one value or more");
+    std::vector<std::string> types;
+    if (others.contains("type")) {
+      RUNAHEAD_ASSIGN_OR_RETURN(types, Types(others["type"], place));
+    }
+    for (const Json& one : keyword == "enum" ? value : Json::array({value})) {
+      RUNAHEAD_RETURN_IF_ERROR(Spend(static_cast<int64_t>(one.dump().size()), below));
+      const bool typed =
+          std::any_of(types.begin(), types.end(), [&](const std::string& t) { return IsTypeOf(one, t); });
+      if (!types.empty() && !typed) return RefuseAt(below, "a value is not of the type beside it");
+    }
+    return ReadSchema{Json{{keyword, value}}, graph_.AddAll(place, {})};
+  }
+
+  static absl::StatusOr<std::vector<std::string>> Types(const Json& value, const std::string& place) {
+    std::vector<std::string> types;
+    for (const Json& one : value.is_array() ? value : Json::array({value})) {
+      const bool known = one.is_string() &&
+                         std::find(std::begin(kTypes), std::end(kTypes), one.get<std::string>()) != std::end(kTypes);
+      if (!known)
+        return RefuseAt(PlaceBelow(place, "type"), absl::StrCat("a type is one of ", absl::StrJoin(kTypes, ", ")));
+      if (std::find(types.begin(), types.end(), one.get<std::string>()) == types.end()) types.push_back(one);
+    }
+    if (types.empty()) return RefuseAt(PlaceBelow(place, "type"), "this is a type, or an array of one or more");
+    return types;
+  }
+
+  // Of a schema without a form of its own. Where it has no type, it gets the one that its keywords are about.
+  absl::StatusOr<ReadSchema> Typed(Json schema, const std::string& place) {
+    if (schema.empty()) return ReadSchema{Json::object(), graph_.AddAll(place, {})};
+    std::vector<std::string> types;
+    if (schema.contains("type")) {
+      RUNAHEAD_ASSIGN_OR_RETURN(types, Types(schema["type"], place));
+    } else {
+      RUNAHEAD_ASSIGN_OR_RETURN(types, TypesOfKeywords(schema, place));
+    }
+    Json choices = Json::array();
+    std::vector<int> nodes;
+    for (const std::string& type : types) {
+      RUNAHEAD_ASSIGN_OR_RETURN(ReadSchema read, OfType(type, schema, place));
+      choices.push_back(std::move(read.json));
+      nodes.push_back(read.node);
+    }
+    if (types.size() == 1) return ReadSchema{std::move(choices[0]), nodes[0]};
+    return ReadSchema{Json{{"anyOf", std::move(choices)}}, graph_.AddAny(place, std::move(nodes))};
+  }
+
+  static absl::StatusOr<std::vector<std::string>> TypesOfKeywords(const Json& schema, const std::string& place) {
+    std::vector<std::string> types;
+    for (const auto& [keyword, unused] : schema.items()) {
+      const SchemaKeyword kind = *FindSchemaKeyword(keyword);
+      const char* type = kind == SchemaKeyword::kObject   ? "object"
+                         : kind == SchemaKeyword::kArray  ? "array"
+                         : kind == SchemaKeyword::kString ? "string"
+                                                          : "number";
+      if (types.empty()) types.push_back(type);
+      if (types[0] != type) {
+        return RefuseAt(place, absl::StrCat("\"type\" is missing, and ", QuotedName(keyword),
+                                            " is of another type than what is before it"));
+      }
+    }
+    return types;
+  }
+
+  absl::StatusOr<ReadSchema> OfType(const std::string& type, const Json& schema, const std::string& place) {
+    Json json = {{"type", type}};
+    if (type == "object") return Object(schema, std::move(json), place);
+    if (type == "array") return Array(schema, std::move(json), place);
+    if (type == "string") RUNAHEAD_RETURN_IF_ERROR(String(schema, json, place));
+    if (type == "integer" || type == "number") {
+      RUNAHEAD_ASSIGN_OR_RETURN(const std::string read, ReadNumberSchema(schema.dump(), type == "integer", place));
+      json = Json::parse(read);
+    }
+    return ReadSchema{std::move(json), graph_.AddAll(place, {})};
+  }
+
+  absl::StatusOr<ReadSchema> Object(const Json& schema, Json json, const std::string& place) {
+    const Json properties = schema.value("properties", Json::object());
+    if (!properties.is_object()) return RefuseAt(PlaceBelow(place, "properties"), "this is an object of schemas");
+    std::vector<int> nodes;
+    Json read_properties = Json::object();
+    for (const auto& [name, property] : properties.items()) {
+      RUNAHEAD_RETURN_IF_ERROR(Spend(static_cast<int64_t>(name.size()), place));
+      RUNAHEAD_ASSIGN_OR_RETURN(ReadSchema read, Schema(property, PlaceBelow(PlaceBelow(place, "properties"), name)));
+      read_properties[name] = std::move(read.json);
+      nodes.push_back(read.node);
+    }
+    const Json required = schema.value("required", Json::array());
+    if (!required.is_array()) return RefuseAt(PlaceBelow(place, "required"), "this is an array of names");
+    for (const Json& name : required) {
+      if (!name.is_string()) return RefuseAt(PlaceBelow(place, "required"), "this is an array of names");
+      if (properties.contains(name.get<std::string>())) continue;
+      return RefuseAt(PlaceBelow(place, "required"),
+                      absl::StrCat(QuotedName(name.get<std::string>()), " is none of the properties"));
+    }
+    if (!properties.empty()) json["properties"] = std::move(read_properties);
+    if (!required.empty()) json["required"] = required;
+    // Others' names could be those of properties, by escapes: beside properties there are none.
+    const bool others = schema.contains("additionalProperties");
+    const std::string below = PlaceBelow(place, "additionalProperties");
+    if (!properties.empty() || (others && schema["additionalProperties"] == false)) {
+      if (others && !schema["additionalProperties"].is_boolean()) {
+        return RefuseAt(below, "beside properties, only true and false are supported; no others are written then");
+      }
+      json["additionalProperties"] = false;
+    } else {
+      RUNAHEAD_ASSIGN_OR_RETURN(ReadSchema read, Schema(others ? schema["additionalProperties"] : Json(true), below));
+      json["additionalProperties"] = std::move(read.json);
+      nodes.push_back(read.node);
+    }
+    return ReadSchema{std::move(json), graph_.AddAll(place, std::move(nodes))};
+  }
+
+  absl::StatusOr<ReadSchema> Array(const Json& schema, Json json, const std::string& place) {
+    const Json first = schema.value("prefixItems", Json::array());
+    const std::string below = PlaceBelow(place, "prefixItems");
+    if (!first.is_array()) return RefuseAt(below, "this is an array of schemas");
+    std::vector<int> nodes;
+    for (size_t i = 0; i < first.size(); ++i) {
+      RUNAHEAD_ASSIGN_OR_RETURN(ReadSchema read, Schema(first[i], PlaceBelow(below, absl::StrCat(i))));
+      json["prefixItems"].push_back(std::move(read.json));
+      nodes.push_back(read.node);
+    }
+    const Json items = schema.contains("items") ? schema["items"] : Json(first.empty());
+    if (items == false) {
+      json["items"] = false;
+    } else {
+      RUNAHEAD_ASSIGN_OR_RETURN(ReadSchema read, Schema(items, PlaceBelow(place, "items")));
+      json["items"] = std::move(read.json);
+      nodes.push_back(read.node);
+    }
+    RUNAHEAD_ASSIGN_OR_RETURN(const Counts counts, ReadCounts(schema, "minItems", "maxItems", place));
+    const auto named = static_cast<int64_t>(first.size());
+    if ((counts.most && *counts.most < named) || (items == false && counts.least > named)) {
+      return RefuseAt(place, "the number of items does not go with prefixItems and items");
+    }
+    if (counts.least > 0) json["minItems"] = counts.least;
+    if (counts.most) json["maxItems"] = *counts.most;
+    RUNAHEAD_RETURN_IF_ERROR(Spend(counts.most.value_or(counts.least), place));
+    return ReadSchema{std::move(json), graph_.AddAll(place, std::move(nodes))};
+  }
+
+  struct Counts {
+    int64_t least = 0;
+    std::optional<int64_t> most;
+  };
+
+  static absl::StatusOr<Counts> ReadCounts(const Json& schema, const char* least, const char* most,
+                                           const std::string& place) {
+    Counts counts;
+    for (const char* keyword : {least, most}) {
+      if (!schema.contains(keyword)) continue;
+      const Json& value = schema[keyword];
+      const bool allowed = value.is_number_integer() && value >= 0 && value <= kMaxCount;
+      if (!allowed) return RefuseAt(PlaceBelow(place, keyword), absl::StrCat("this is a number from 0 to ", kMaxCount));
+      if (keyword == least) counts.least = value.get<int64_t>();
+      if (keyword == most) counts.most = value.get<int64_t>();
+    }
+    if (counts.most && *counts.most < counts.least) {
+      return RefuseAt(place, absl::StrCat(QuotedName(most), " is less than ", QuotedName(least)));
+    }
+    return counts;
+  }
+
+  absl::Status String(const Json& schema, Json& json, const std::string& place) {
+    RUNAHEAD_ASSIGN_OR_RETURN(const Counts counts, ReadCounts(schema, "minLength", "maxLength", place));
+    std::string form;
+    for (const char* keyword : {"pattern", "format"}) {
+      if (!schema.contains(keyword)) continue;
+      if (!form.empty()) return Beside(keyword, form, place);
+      if (counts.least > 0 || counts.most) return Beside(counts.most ? "maxLength" : "minLength", keyword, place);
+      if (!schema[keyword].is_string()) return RefuseAt(PlaceBelow(place, keyword), "this is a text");
+      form = keyword;
+    }
+    if (form == "pattern") return Pattern(schema[form].get<std::string>(), json, PlaceBelow(place, form));
+    if (form == "format") {
+      const std::string format = schema[form];
+      const auto formats = SchemaFormats();
+      if (std::find(formats.begin(), formats.end(), format) == formats.end()) {
+        return RefuseAt(PlaceBelow(place, form),
+                        absl::StrCat("the format ", QuotedName(format),
+                                     " is not supported; these are: ", absl::StrJoin(formats, ", ")));
+      }
+      json[form] = format;
+      return Spend(100, place);
+    }
+    if (counts.least > 0) json["minLength"] = counts.least;
+    if (counts.most) json["maxLength"] = *counts.most;
+    return Spend(counts.most.value_or(counts.least), place);
+  }
+
+  absl::Status Pattern(const std::string& pattern, Json& json, const std::string& place) {
+    const absl::StatusOr<RegexForm> form = ReadRegex(pattern, RegexText::kJsonString);
+    if (!form.ok()) return RefuseAt(place, form.status().message());
+    json["pattern"] = form->text;
+    return Spend(form->written, place);
+  }
+
+  FormGraph graph_;
+  int64_t written_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadJsonSchema(const std::string& text) {
+  const Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (root.is_discarded()) return absl::InvalidArgumentError("it is no JSON");
+  return SchemaReader().Read(root);
+}
+
+}  // namespace runahead

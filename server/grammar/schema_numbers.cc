@@ -1,0 +1,69 @@
+#include "server/grammar/schema_numbers.h"
+
+#include <cmath>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+
+#include "kernels/base/status_macros.h"
+#include "server/grammar/schema_place.h"
+
+namespace runahead {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kMaxMultipleOf = 1024;       // xgrammar's
+constexpr int64_t kMaxMultiplesRange = 10000;  // likewise
+constexpr double kMaxBound = 1e9;              // six digits behind the point of what is below it count in a double
+
+absl::Status ReadBound(const Json& value, bool integer, const std::string& place, Json& into) {
+  const double bound = value.is_number() ? value.get<double>() : INFINITY;
+  if (!(std::abs(bound) <= kMaxBound)) return RefuseAt(place, "this is a number from -1e9 to 1e9");
+  if (bound == std::floor(bound)) {
+    into = static_cast<int64_t>(bound);
+    return absl::OkStatus();
+  }
+  if (integer) return RefuseAt(place, "the bound of an integer is a whole number");
+  // xgrammar compares so many digits.
+  if (std::abs(bound * 1e6 - std::round(bound * 1e6)) > 1e-4) {
+    return RefuseAt(place, "a bound has at most 6 digits behind the point");
+  }
+  into = bound;
+  return absl::OkStatus();
+}
+
+// `json` has the bounds.
+absl::Status ReadMultipleOf(const Json& value, bool integer, const std::string& place, Json& json) {
+  if (!integer) return RefuseAt(place, "this is supported for integers only");
+  const bool allowed = value.is_number_integer() && value >= 1 && value <= kMaxMultipleOf;
+  if (!allowed) return RefuseAt(place, absl::StrCat("this is a whole number from 1 to ", kMaxMultipleOf));
+  const bool least = json.contains("minimum") || json.contains("exclusiveMinimum");
+  const bool most = json.contains("maximum") || json.contains("exclusiveMaximum");
+  if (least != most) return RefuseAt(place, "this is supported beside no bound, or a lower and an upper one");
+  if (least) {
+    const int64_t from = json.value("minimum", json.value("exclusiveMinimum", int64_t{0}));
+    const int64_t to = json.value("maximum", json.value("exclusiveMaximum", int64_t{0}));
+    if (to - from >= kMaxMultiplesRange) {
+      return RefuseAt(place, absl::StrCat("this is supported beside bounds less than ", kMaxMultiplesRange, " apart"));
+    }
+  }
+  json["multipleOf"] = value.get<int64_t>();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadNumberSchema(const std::string& schema, bool integer, const std::string& place) {
+  const Json given = Json::parse(schema);
+  Json json = {{"type", integer ? "integer" : "number"}};
+  for (const char* keyword : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}) {
+    if (!given.contains(keyword)) continue;
+    RUNAHEAD_RETURN_IF_ERROR(ReadBound(given[keyword], integer, PlaceBelow(place, keyword), json[keyword]));
+  }
+  if (given.contains("multipleOf")) {
+    RUNAHEAD_RETURN_IF_ERROR(ReadMultipleOf(given["multipleOf"], integer, PlaceBelow(place, "multipleOf"), json));
+  }
+  return json.dump();
+}
+
+}  // namespace runahead

@@ -1,0 +1,200 @@
+#include "server/grammar/structure_spec.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace runahead {
+namespace {
+
+using testing::HasSubstr;
+
+std::string Refused(StructureKind kind, const std::string& text) {
+  const absl::Status status = CheckStructure({.kind = kind, .text = text});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+  return std::string(status.message());
+}
+
+std::string RefusedSchema(const std::string& text) {
+  return Refused(StructureKind::kJsonSchema, text);
+}
+
+std::string Schema(const std::string& text) {
+  const auto checked = PrepareStructure({.kind = StructureKind::kJsonSchema, .text = text});
+  return checked.ok() ? checked->text : std::string(checked.status().message());
+}
+
+TEST(StructureSpec, NamesTheKeywordAndItsPlace) {
+  EXPECT_EQ(RefusedSchema(R"({"type":"object","properties":{"a":{"type":"array","uniqueItems":true}}})"),
+            "structure.json_schema: at /properties/a: the keyword \"uniqueItems\" is not supported");
+  EXPECT_EQ(RefusedSchema(R"({"type":"object","properties":{"a/b~":{"not":{}}}})"),
+            "structure.json_schema: at /properties/a~1b~0: the keyword \"not\" is not supported");
+  EXPECT_EQ(RefusedSchema(R"({"if":{}})"), "structure.json_schema: at the root: the keyword \"if\" is not supported");
+}
+
+// What xgrammar would leave out without a word, or with one on stderr.
+TEST(StructureSpec, RefusesWhatWouldNotBeKept) {
+  for (const char* schema : {
+           R"({"type":"array","contains":{}})",
+           R"({"type":"array","items":[{}]})",
+           R"({"type":"object","patternProperties":{"a":{}}})",
+           R"({"type":"object","propertyNames":{"maxLength":3}})",
+           R"({"type":"object","minProperties":1})",
+           R"({"type":"object","dependentRequired":{}})",
+           R"({"type":"object","unevaluatedProperties":false})",
+           R"({"type":"object","required":["a"]})",
+           R"({"type":"object","properties":{"a":{}},"additionalProperties":{"type":"string"}})",
+           R"({"type":"object","anyOf":[{}]})",
+           R"({"$ref":"#/$defs/a","type":"string","$defs":{"a":{}}})",
+           R"({"allOf":[{"type":"string"},{"minLength":1}]})",
+           R"({"oneOf":[{"type":"string"},{"type":"string","minLength":3}]})",
+           R"({"oneOf":[{"type":"integer"},{"type":"number"}]})",
+           R"({"enum":[1,2],"minimum":2})",
+           R"({"enum":[1,"a"],"type":"integer"})",
+           R"({"minimum":1,"minLength":2})",
+           R"({"type":"string","format":"regex"})",
+           R"({"type":"string","format":"date","maxLength":3})",
+           R"({"type":"string","pattern":"a","minLength":3})",
+           R"({"type":"string","pattern":"(?=a)b"})",
+           R"({"type":"string","pattern":"\""})",
+           R"({"type":"number","multipleOf":2})",
+           R"({"type":"integer","multipleOf":2,"minimum":3})",
+           R"({"type":"integer","minimum":1.5})",
+           R"({"type":"integer","minimum":1e30})",
+           R"({"type":"number","minimum":0.00000001})",
+           R"({"$ref":"https://example.com/schema"})",
+           R"({"$ref":"#/$defs/missing"})",
+           R"({"type":"object","properties":{"a":{"$defs":{}}}})",
+           R"({"$id":"a"})",
+           R"({"nullable":true})",
+       }) {
+    EXPECT_THAT(RefusedSchema(schema), HasSubstr("structure.json_schema: at ")) << schema;
+  }
+}
+
+TEST(StructureSpec, RefusesWhatIsNoSchema) {
+  for (const char* schema : {"{",
+                             "1",
+                             "[]",
+                             "\"a\"",
+                             "false",
+                             R"({"type":"text"})",
+                             R"({"type":[]})",
+                             R"({"properties":[]})",
+                             R"({"properties":{"a":1}})",
+                             R"({"required":1})",
+                             R"({"items":1})",
+                             R"({"enum":[]})",
+                             R"({"enum":1})",
+                             R"({"anyOf":[]})",
+                             R"({"anyOf":{}})",
+                             R"({"minLength":-1})",
+                             R"({"minLength":1.5})",
+                             R"({"minLength":3,"maxLength":2})",
+                             R"({"pattern":1})",
+                             R"({"format":1})",
+                             R"({"$ref":1})",
+                             R"({"minItems":2,"items":false})",
+                             R"({"prefixItems":[{},{}],"maxItems":1})",
+                             "{\"a\xff\":1}"}) {
+    RefusedSchema(schema);
+  }
+}
+
+TEST(StructureSpec, RefusesSchemasWhoseValuesNeverEnd) {
+  for (
+      const char* schema : {
+          R"({"$ref":"#"})",
+          R"({"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}})",
+          R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})",
+          R"({"type":"object","properties":{"a":{"$ref":"#/$defs/b"}},"$defs":{"b":{"type":"array","items":{"$ref":"#/$defs/b"},"minItems":1}}})",
+          R"({"anyOf":[{"$ref":"#"},{"type":"null"}]})",
+      }) {
+    EXPECT_THAT(RefusedSchema(schema), HasSubstr("refers to itself")) << schema;
+  }
+  EXPECT_THAT(Schema(R"({"type":"object","properties":{"next":{"anyOf":[{"$ref":"#"},{"type":"null"}]}}})"),
+              HasSubstr("anyOf"));
+}
+
+TEST(StructureSpec, LeavesNothingOpen) {
+  EXPECT_EQ(Schema("{}"), "{}");
+  EXPECT_EQ(Schema("true"), "{}");
+  EXPECT_EQ(Schema(R"({"title":"A","description":"B","type":"string","default":1,"maximum":3})"),
+            R"({"type":"string"})");
+  EXPECT_EQ(Schema(R"({"type":"object"})"), R"({"type":"object","additionalProperties":{}})");
+  EXPECT_EQ(
+      Schema(R"({"properties":{"b":{"type":"null"},"a":true},"required":["a"],"additionalProperties":true})"),
+      R"({"type":"object","properties":{"b":{"type":"null"},"a":{}},"required":["a"],"additionalProperties":false})");
+  EXPECT_EQ(Schema(R"({"type":"array"})"), R"({"type":"array","items":{}})");
+  EXPECT_EQ(Schema(R"({"prefixItems":[{"type":"null"}]})"),
+            R"({"type":"array","prefixItems":[{"type":"null"}],"items":false})");
+  EXPECT_EQ(Schema(R"({"type":["string","null"],"maxLength":3})"),
+            R"({"anyOf":[{"type":"string","maxLength":3},{"type":"null"}]})");
+  EXPECT_EQ(Schema(R"({"type":"string","pattern":"^a.$"})"),
+            R"({"type":"string","pattern":"a[^\\u0000-\u001f\"\\\\\\u2028-\\u2029]"})")
+      << "?";
+  EXPECT_EQ(Schema(R"({"oneOf":[{"type":"object","properties":{"k":{"const":"a"}},"required":["k"]},
+                                {"type":"object","properties":{"k":{"enum":["b","c"]}},"required":["k"]},{"type":"null"}]})")
+                .substr(0, 9),
+            R"({"anyOf":)");
+}
+
+TEST(StructureSpec, BoundsWhatIsCompiled) {
+  const std::string deep = std::string(33, '[') + std::string(33, ']');
+  EXPECT_THAT(RefusedSchema(R"({"default":)" + deep + "}"), HasSubstr("deeper than 32"));
+  EXPECT_THAT(Refused(StructureKind::kRegex, std::string(33, '(') + "a" + std::string(33, ')')),
+              HasSubstr("deeper than 32"));
+  EXPECT_THAT(Refused(StructureKind::kGrammar, "root ::= " + std::string(33, '(') + "\"a\"" + std::string(33, ')')),
+              HasSubstr("deeper than 32"));
+  EXPECT_THAT(Refused(StructureKind::kRegex, std::string((64 << 10) + 1, 'a')),
+              HasSubstr("65537 bytes are more than 65536"));
+  EXPECT_THAT(RefusedSchema(R"({"type":"string","maxLength":1000000})"),
+              HasSubstr("/maxLength: this is a number from 0 to "));
+  EXPECT_THAT(RefusedSchema(R"({"type":"array","maxItems":1000000})"),
+              HasSubstr("/maxItems: this is a number from 0 to "));
+  EXPECT_THAT(Refused(StructureKind::kRegex, "a{1000000000000}"), HasSubstr("number is more than "));
+  EXPECT_THAT(Refused(StructureKind::kRegex, "((a{100}){100}){100}"), HasSubstr("written out"));
+  EXPECT_THAT(Refused(StructureKind::kGrammar, "root ::= ((\"a\"{100}){100}){100}"), HasSubstr("written out"));
+  EXPECT_THAT(RefusedSchema(R"({"type":"string","pattern":"((a{100}){100}){100}"})"), HasSubstr("at /pattern: "));
+  EXPECT_THAT(Refused(StructureKind::kJsonSchema, ""), HasSubstr("empty"));
+}
+
+TEST(StructureSpec, ChecksChoicesAndTags) {
+  const auto refused = [](const StructureSpec& spec) { return std::string(CheckStructure(spec).message()); };
+  EXPECT_THAT(refused({.kind = StructureKind::kChoice}), HasSubstr("structure.choice: at least one"));
+  EXPECT_THAT(refused({.kind = StructureKind::kChoice, .choices = {"a", ""}}), HasSubstr("text 1 is empty"));
+  EXPECT_THAT(refused({.kind = StructureKind::kChoice, .choices = {"\xff"}}), HasSubstr("no UTF-8"));
+  EXPECT_THAT(refused({.kind = StructureKind::kChoice, .choices = std::vector<std::string>(1025, "a")}),
+              HasSubstr("1024"));
+  EXPECT_THAT(refused({.kind = StructureKind::kRegex, .text = "a", .before = "b"}), HasSubstr("structure.before"));
+  EXPECT_THAT(refused({.kind = StructureKind::kJsonSchema, .text = "{}", .before = std::string(257, 'b')}),
+              HasSubstr("256"));
+  EXPECT_EQ(refused({.kind = StructureKind::kChoice, .choices = {"a\n\"\\"}}), "");
+}
+
+TEST(StructureSpec, ReadsGrammars) {
+  const auto checked = [](const std::string& text) {
+    return std::string(CheckStructure({.kind = StructureKind::kGrammar, .text = text}).message());
+  };
+  EXPECT_EQ(checked("root ::= expr (\"=\" expr)*  # a comment\nexpr ::= [0-9]+ | \"(\" expr \")\"\n"), "");
+  EXPECT_EQ(checked("root ::= root \"a\" | \"a\""), "") << "left recursion";
+  EXPECT_THAT(checked("a ::= \"b\""), HasSubstr("the grammar: there is no such rule"));
+  EXPECT_THAT(checked("root ::= \"b\" |\n  c"), HasSubstr("at line 2, c: there is no such rule"));
+  EXPECT_THAT(checked("root ::= \"b\" root"), HasSubstr("no text of this ends"));
+  EXPECT_THAT(checked("root[max_tokens=3] ::= \"b\""), HasSubstr("options of rules"));
+  EXPECT_THAT(checked("root ::= \"b\"\nc [temperature=2] ::= \"b\""), HasSubstr("options of rules"));
+  EXPECT_THAT(checked("root ::= Token(1)"), HasSubstr("Token is not supported"));
+  EXPECT_THAT(checked("root ::= Regex(\"a\")"), HasSubstr("Regex is not supported"));
+  EXPECT_THAT(checked("root ::= \"a\" (=\"b\") \"b\""), HasSubstr("looking ahead"));
+  EXPECT_THAT(checked("root ::= \"a"), HasSubstr("a text without its end"));
+  EXPECT_THAT(checked("root ::= [a"), HasSubstr("a [ without its ]"));
+  EXPECT_THAT(checked("root ::= (\"a\""), HasSubstr("a ( without its )"));
+  EXPECT_THAT(checked("root ::= \"a\"{3,2}"), HasSubstr("a repetition is"));
+  EXPECT_THAT(checked("root = \"a\""), HasSubstr("::= is missing"));
+}
+
+}  // namespace
+}  // namespace runahead
