@@ -1,5 +1,5 @@
 # Images of Runahead (docs/deploy.md):
-#   docker build -t runahead:cpu .                       router and workers on CPUs
+#   docker build -t runahead:cpu .                       gateway, router, and workers on CPUs
 #   docker build -t runahead:cuda --target cuda .        the same with the plugin for GPUs
 #   docker build -t runahead:model --target model .      fetches a model by name into a volume
 # It takes BuildKit (Docker 23 and later use it by themselves), podman or buildah.
@@ -47,8 +47,9 @@ LABEL org.opencontainers.image.title="Runahead" \
   org.opencontainers.image.version="${VERSION}" \
   org.opencontainers.image.revision="${REVISION}"
 USER 10001:10001
-# gRPC, metrics, and the links between workers, where the configuration says so: each container has an address of its own.
-EXPOSE 7000 7001 7002
+# gRPC, metrics, the links between workers, and the gateway's HTTP, where the configuration says so: each container has an
+# address of its own.
+EXPOSE 7000 7001 7002 8000
 HEALTHCHECK --interval=5s --timeout=5s --start-period=120s --retries=3 \
   CMD ["runahead", "health", "--address", "127.0.0.1:7000"]
 # tini passes signals on, and reaps.

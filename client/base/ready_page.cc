@@ -7,12 +7,12 @@
 
 namespace runahead {
 
-absl::Status AskReady(const std::string& metrics, absl::Duration timeout) {
-  httplib::Client client(absl::StrCat("http://", metrics));
+absl::Status AskReady(const std::string& address, const char* path, absl::Duration timeout) {
+  httplib::Client client(absl::StrCat("http://", address));
   client.set_connection_timeout(absl::ToChronoMilliseconds(timeout));
   client.set_read_timeout(absl::ToChronoMilliseconds(timeout));
-  const httplib::Result answer = client.Get("/readyz");
-  if (!answer) return absl::UnavailableError(absl::StrCat("no answer at ", metrics));
+  const httplib::Result answer = client.Get(path);
+  if (!answer) return absl::UnavailableError(absl::StrCat("no answer at ", address));
   if (answer->status == 200) return absl::OkStatus();
   return absl::UnavailableError(absl::StripAsciiWhitespace(answer->body));
 }

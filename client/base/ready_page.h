@@ -1,4 +1,4 @@
-// Whether a process serves, asked at its metrics port.
+// Whether a process serves, asked by HTTP.
 #pragma once
 
 #include <string>
@@ -8,8 +8,12 @@
 
 namespace runahead {
 
-// GET /readyz of `metrics` (host:port): OK, or UNAVAILABLE and what it says instead, or that it says nothing within
+// Paths that answer it.
+inline constexpr char kReadyOfMetrics[] = "/readyz";   // of a metrics port
+inline constexpr char kHealthOfGateway[] = "/health";  // of a gateway
+
+// GET `path` of `address` (host:port): OK, or UNAVAILABLE and what it says instead, or that it says nothing within
 // `timeout`. Needs no certificate, whatever the process's other port asks for. Blocks.
-absl::Status AskReady(const std::string& metrics, absl::Duration timeout);
+absl::Status AskReady(const std::string& address, const char* path, absl::Duration timeout);
 
 }  // namespace runahead

@@ -18,7 +18,7 @@ constexpr char kHealth[] = "health";
 constexpr absl::Duration kHealthTimeout = absl::Seconds(3);
 
 struct HealthFlags {
-  std::string address, metrics;
+  std::string address, metrics, gateway;
   std::string service;
   TlsFlags tls;
 };
@@ -30,13 +30,21 @@ int Say(const absl::Status& health) {
 }
 
 int RunHealth(const HealthFlags& flags) {
-  if (flags.address.empty() == flags.metrics.empty()) {
-    return WrongUsage(kHealth, WrongFlag("give one of --address and --metrics"));
+  const struct {
+    const char* flag;
+    const std::string& address;
+  } ports[] = {{"--address", flags.address}, {"--metrics", flags.metrics}, {"--gateway", flags.gateway}};
+  int given = 0;
+  for (const auto& [flag, address] : ports) {
+    if (address.empty()) continue;
+    ++given;
+    if (const absl::Status status = ParseHostPort(address).status(); !status.ok()) {
+      return WrongUsage(kHealth, InFlag(flag, status));
+    }
   }
-  const bool by_page = flags.address.empty();
-  const absl::Status address = ParseHostPort(by_page ? flags.metrics : flags.address).status();
-  if (!address.ok()) return WrongUsage(kHealth, InFlag(by_page ? "--metrics" : "--address", address));
-  if (by_page) return Say(AskReady(flags.metrics, kHealthTimeout));
+  if (given != 1) return WrongUsage(kHealth, WrongFlag("give one of --address, --metrics and --gateway"));
+  if (!flags.metrics.empty()) return Say(AskReady(flags.metrics, kReadyOfMetrics, kHealthTimeout));
+  if (!flags.gateway.empty()) return Say(AskReady(flags.gateway, kHealthOfGateway, kHealthTimeout));
   const absl::StatusOr<ChannelTls> tls = flags.tls.Read();
   if (!tls.ok()) return WrongUsage(kHealth, tls.status());
   return Say(
@@ -48,7 +56,7 @@ int RunHealth(const HealthFlags& flags) {
 
 void AddHealthCommand(CLI::App& app, Command* chosen) {
   CLI::App& health = *app.add_subcommand(
-      kHealth, "Asks a router or worker whether it serves: exit code 0 if so, 1 if not, or if it does not answer.");
+      kHealth, "Asks a router, worker or gateway whether it serves: exit code 0 if so, 1 if not, or if it does not answer.");
   const auto flags = std::make_shared<HealthFlags>();
   health.add_option("--address", flags->address, "Where it listens (host:port)")->type_name("ADDR");
   health
@@ -56,6 +64,7 @@ void AddHealthCommand(CLI::App& app, Command* chosen) {
           "--metrics", flags->metrics,
           "Instead: its metrics port, which says whether all of it serves, and wants no certificate (host:port)")
       ->type_name("ADDR");
+  health.add_option("--gateway", flags->gateway, "Instead: where a gateway speaks HTTP (host:port)")->type_name("ADDR");
   health
       .add_option("--service", flags->service,
                   "One service of it, as runahead.v1.Inference; all of it where this is absent")

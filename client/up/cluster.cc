@@ -59,7 +59,7 @@ absl::Status AwaitHealth(Supervisor& supervisor) {
   const absl::Time give_up = RealClock().Now() + kRouterTimeout;
   absl::Status health;
   const auto answered = [&] {
-    health = AskReady(router.metrics, kHealthTimeout);
+    health = AskReady(router.metrics, kReadyOfMetrics, kHealthTimeout);
     return health.ok() || RealClock().Now() > give_up;
   };
   RUNAHEAD_RETURN_IF_ERROR(supervisor.RunUntil(answered, kHealthPeriod));

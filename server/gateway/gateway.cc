@@ -10,6 +10,7 @@
 #include "server/gateway/generation.h"
 #include "server/gateway/openai/error.h"
 #include "server/gateway/openai/other_routes.h"
+#include "server/gateway/page/page.h"
 #include "server/gateway/unary_call.h"
 #include "server/rpc/health_check.h"
 
@@ -49,6 +50,9 @@ const std::map<std::string, Gateway::Route>& Gateway::Routes() {
       {"/detokenize", {"POST", &Gateway::Detokenize}},
       {"/health", {"GET", &Gateway::Health}},
       {"/metrics", {"GET", &Gateway::Metrics}},
+      {kPagePath, {"GET", &Gateway::Page}},
+      {kPageStylePath, {"GET", &Gateway::Page}},
+      {kPageScriptPath, {"GET", &Gateway::Page}},
   };
   return routes;
 }
@@ -188,6 +192,10 @@ void Gateway::Health(Context context) {
 
 void Gateway::Metrics(Context context) {
   context->Reply({.body = parts_.registry.Serialize(), .type = "text/plain; version=0.0.4; charset=utf-8"});
+}
+
+void Gateway::Page(Context context) {
+  context->Reply(PageReply(context->request().path));
 }
 
 }  // namespace runahead

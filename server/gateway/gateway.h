@@ -58,6 +58,7 @@ class Gateway {
   void Detokenize(Context context);
   void Health(Context context);
   void Metrics(Context context);
+  void Page(Context context);
 
   const GatewayParts parts_;
   ServedModel model_;

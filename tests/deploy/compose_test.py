@@ -23,8 +23,16 @@ import config_check
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy/compose"
 BIN = pathlib.Path(sys.argv.pop())
-OURS = ("router", "prefill-0", "prefill-1", "prefill-2", "decode-0")
-PORTS = {"listen": 7000, "metrics_listen": 7001}
+WORKERS = ("prefill-0", "prefill-1", "prefill-2", "decode-0")
+MEMBERS = ("router", *WORKERS)  # of the cluster: they have its key, and the model
+OURS = ("gateway", *MEMBERS)
+METRICS_PORT = 7001
+GRPC_PORT = 7000
+HTTP_PORT = 8000
+
+
+def port_of(name):
+    return HTTP_PORT if name == "gateway" else GRPC_PORT
 
 
 def load(name):
@@ -61,21 +69,33 @@ class ComposeTest(unittest.TestCase):
     def test_every_process_listens_where_others_look_for_it(self):
         for name in OURS:
             config = yaml.safe_load(self.config_file(name).read_text())
-            for key, port in PORTS.items():
-                self.assertEqual(config[key], f"0.0.0.0:{port}", name)
+            self.assertEqual(config["listen"], f"0.0.0.0:{port_of(name)}", name)
+            self.assertEqual(config["metrics_listen"], f"0.0.0.0:{METRICS_PORT}", name)
+            flag = "--gateway" if name == "gateway" else "--address"
             self.assertEqual(self.services[name]["healthcheck"]["test"],
-                             ["CMD", "runahead", "health", "--address", f"127.0.0.1:{PORTS['listen']}"])
+                             ["CMD", "runahead", "health", flag, f"127.0.0.1:{port_of(name)}"])
         (scrape,) = load("prometheus.yaml")["scrape_configs"]
         self.assertEqual(scrape["job_name"], "runahead")  # what rules and dashboards look for
         (names,) = scrape["dns_sd_configs"]
         self.assertEqual(sorted(names["names"]), sorted(OURS))
-        self.assertEqual(names["port"], PORTS["metrics_listen"])
-        self.assertTrue(with_defaults(self.services["router"]["ports"][0]).endswith(f":{PORTS['listen']}"))
+        self.assertEqual(names["port"], METRICS_PORT)
+
+    def test_clients_come_from_this_host_alone(self):
+        for name, service in self.services.items():
+            for published in map(with_defaults, service.get("ports", [])):
+                self.assertTrue(published.startswith("127.0.0.1:"), (name, published))
+        for name in ("gateway", "router"):
+            port = port_of(name)
+            self.assertEqual([with_defaults(p) for p in self.services[name]["ports"]], [f"127.0.0.1:{port}:{port}"])
+
+    def test_the_gateway_calls_the_router(self):
+        config = yaml.safe_load(self.config_file("gateway").read_text())
+        self.assertEqual(config["router"], f"router:{GRPC_PORT}")
 
     def test_the_router_knows_every_worker_by_its_role(self):
         workers = yaml.safe_load((FOLDER / "router.yaml").read_text())["workers"]
         self.assertEqual({w["address"]: w["role"] for w in workers},
-                         {f"{name}:{PORTS['listen']}": name.partition("-")[0] for name in OURS if name != "router"})
+                         {f"{name}:{GRPC_PORT}": name.partition("-")[0] for name in WORKERS})
         for worker in workers:
             name = worker["address"].partition(":")[0]
             self.assertEqual(yaml.safe_load(self.config_file(name).read_text())["role"], worker["role"])
@@ -112,12 +132,13 @@ class ComposeTest(unittest.TestCase):
     def test_a_third_prefill_worker_waits_to_be_asked_for(self):
         self.assertEqual([name for name in self.services if "profiles" in self.services[name]], ["prefill-2"])
 
-    def test_the_key_is_a_secret_that_all_read(self):
+    def test_the_key_is_a_secret_of_the_clusters_members(self):
         self.assertEqual(self.stack["secrets"], {"cluster_key": {"file": "./cluster.key"}})
-        for name in OURS:
+        for name in MEMBERS:
             self.assertEqual(self.services[name]["secrets"], ["cluster_key"])
             self.assertEqual(yaml.safe_load(self.config_file(name).read_text())["cluster_key"], "/run/secrets/cluster_key")
-        self.assertNotIn("secrets", self.services["model"])
+        for name in ("gateway", "model"):
+            self.assertNotIn("secrets", self.services[name])
 
     def test_the_model_is_where_the_processes_read_it(self):
         _, _, member, _ = [line for line in (ROOT / "deploy/models").read_text().splitlines()
@@ -125,16 +146,17 @@ class ComposeTest(unittest.TestCase):
         # `runahead pull` adds its own folder to XDG_CACHE_HOME.
         self.assertRegex((ROOT / "Dockerfile").read_text(), r"(?m)^ENV XDG_CACHE_HOME=/models$")
         self.assertEqual(self.services["model"]["volumes"], ["models:/models"])
-        for name in OURS:
+        for name in MEMBERS:
             self.assertIn("models:/models:ro", self.services[name]["volumes"])
             (model,) = [a.partition("=")[2] for a in self.services[name]["command"] if a.startswith("--model=")]
             self.assertEqual(with_defaults(model), f"/models/runahead/{pathlib.Path(member).name}")
 
     def test_they_start_in_order_and_when_the_others_are_healthy(self):
         self.assertEqual(self.services["router"]["depends_on"],
-                         {name: {"condition": "service_healthy"} for name in OURS[1:] if name != "prefill-2"})
-        self.assertEqual(self.services["prometheus"]["depends_on"], {"router": {"condition": "service_healthy"}})
-        for name in OURS[1:]:
+                         {name: {"condition": "service_healthy"} for name in WORKERS if name != "prefill-2"})
+        for name in ("gateway", "prometheus"):
+            self.assertEqual(self.services[name]["depends_on"], {"router": {"condition": "service_healthy"}})
+        for name in WORKERS:
             self.assertEqual(self.services[name]["depends_on"], {"model": {"condition": "service_completed_successfully"}})
 
     def test_who_is_stopped_has_time_to_drain(self):
@@ -172,7 +194,7 @@ class ComposeTest(unittest.TestCase):
 
     def test_with_gpus_each_worker_has_its_own(self):
         gpu = load("compose.gpu.yaml")["services"]
-        self.assertEqual(sorted(gpu), sorted(OURS[1:]))
+        self.assertEqual(sorted(gpu), sorted(WORKERS))
         devices = [with_defaults(device) for service in gpu.values()
                    for request in service["deploy"]["resources"]["reservations"]["devices"] for device in request["device_ids"]]
         self.assertEqual(sorted(devices), ["0", "1", "2", "3"])

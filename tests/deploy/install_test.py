@@ -15,7 +15,8 @@ import config_check
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(sys.argv.pop())
-UNITS = {"runahead-router.service": "runahead-router", "runahead-worker@.service": "runahead-worker"}
+UNITS = {"runahead-gateway.service": "runahead-gateway", "runahead-router.service": "runahead-router",
+         "runahead-worker@.service": "runahead-worker"}
 
 
 def seconds(text):
@@ -35,9 +36,10 @@ class InstallTest(unittest.TestCase):
         files = {str(path.relative_to(self.prefix)) for path in self.prefix.rglob("*") if path.is_file()}
         self.assertEqual(files - {"lib/librunahead_cuda.so"}, {
             "bin/runahead", "bin/runahead-gateway", "bin/runahead-router", "bin/runahead-worker",
-            "lib/systemd/system/runahead-router.service", "lib/systemd/system/runahead-worker@.service",
-            "share/runahead/examples/decode.yaml", "share/runahead/examples/prefill.yaml",
-            "share/runahead/examples/router.yaml"})
+            "lib/systemd/system/runahead-gateway.service", "lib/systemd/system/runahead-router.service",
+            "lib/systemd/system/runahead-worker@.service",
+            "share/runahead/examples/decode.yaml", "share/runahead/examples/gateway.yaml",
+            "share/runahead/examples/prefill.yaml", "share/runahead/examples/router.yaml"})
 
     def test_installed_programs_start(self):
         for name in ("runahead", "runahead-gateway", "runahead-router", "runahead-worker"):
@@ -48,8 +50,8 @@ class InstallTest(unittest.TestCase):
                     self.assertIn(name, run.stdout)
 
     def test_the_programs_accept_the_example_configurations(self):
-        for example, program in (("router", "runahead-router"), ("prefill", "runahead-worker"),
-                                 ("decode", "runahead-worker")):
+        for example, program in (("gateway", "runahead-gateway"), ("router", "runahead-router"),
+                                 ("prefill", "runahead-worker"), ("decode", "runahead-worker")):
             with self.subTest(example):
                 path = self.prefix / f"share/runahead/examples/{example}.yaml"
                 self.assertIsNone(config_check.complaint(self.prefix / "bin" / program, [f"--config={path}"]))
@@ -58,13 +60,15 @@ class InstallTest(unittest.TestCase):
         return (self.prefix / f"share/runahead/examples/{name}.yaml").read_text()
 
     def test_the_examples_go_together_on_one_host(self):
-        port = re.compile(r"(?m)^(?:listen: 0.0.0.0:|metrics_listen: 0.0.0.0:|link_port: )(\d+)$")
-        ports = {name: port.findall(self.example(name)) for name in ("router", "prefill", "decode")}
-        self.assertEqual({name: len(taken) for name, taken in ports.items()}, {"router": 2, "prefill": 3, "decode": 3})
+        port = re.compile(r"(?m)^(?:listen: [\d.]+:|metrics_listen: 0.0.0.0:|link_port: )(\d+)$")
+        ports = {name: port.findall(self.example(name)) for name in ("gateway", "router", "prefill", "decode")}
+        self.assertEqual({name: len(taken) for name, taken in ports.items()},
+                         {"gateway": 2, "router": 2, "prefill": 3, "decode": 3})
         taken = [port for of_one in ports.values() for port in of_one]
         self.assertEqual(len(taken), len(set(taken)), ports)
         workers = re.findall(r"(?m)^  - \{role: (\w+), address: [\d.]+:(\d+)\}$", self.example("router"))
         self.assertEqual(set(workers), {(role, ports[role][0]) for role in ("prefill", "decode")})
+        self.assertIn(f"\nrouter: 127.0.0.1:{ports['router'][0]}\n", self.example("gateway"))
         scraped = re.findall(r"targets: \[\"(\w+)-[\w-]+:(\d+)\"", (ROOT / "deploy/prometheus/static.yaml").read_text())
         self.assertEqual(set(scraped), {(name, ports[name][1]) for name in ports})
 
@@ -79,8 +83,8 @@ class InstallTest(unittest.TestCase):
             (read,) = re.findall(r"--config=(\S+)", self.unit(f"{name}{at}.service"))
             self.assertTrue((self.prefix / folder / made.pop(read.replace("%i", instance))).exists(), unit)
         self.assertEqual(made, {})
-        roles = {unit.partition("@")[2].partition("-")[0] or "router" for unit in started}
-        self.assertEqual(roles, {"router", "prefill", "decode"})
+        roles = {unit.partition("@")[2].partition("-")[0] or unit.removeprefix("runahead-") for unit in started}
+        self.assertEqual(roles, {"gateway", "router", "prefill", "decode"})
 
     def test_a_key_that_no_program_knows_is_noticed(self):
         path = self.prefix.parent / "wrong.yaml"

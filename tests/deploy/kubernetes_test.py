@@ -42,6 +42,13 @@ BROKEN = [
     ("targetPort: worker", "targetPort: workers", "is not port 7000 of its pods"),
     ("clusterIP: None", "clusterIP: 10.0.0.1", "not headless"),
     ("port: link\n", "port: metrics\n", "keep prefill from port link of"),
+    ("listen: 0.0.0.0:8000", "listen: 0.0.0.0:8005", "gateway: listen 0.0.0.0:8005"),
+    ("router: router:7000", "router: router:7001", "gateway: its router is router:7001"),
+    ("path: /health\n", "path: /healthz\n", "gateway: readiness is told by /health of http"),
+    ("port: http\n      protocol", "port: metrics\n      protocol", "let anybody here to port metrics of gateway"),
+    ("maxUnavailable: 0\n    type: RollingUpdate", "maxUnavailable: 1\n    type: RollingUpdate", "left without one"),
+    ("maxSkew: 1\n        topologyKey: kubernetes.io/hostname", "maxSkew: 1\n        topologyKey: example.com/rack",
+     "gateway: it is spread by"),
     ("kv_memory: 4GiB", "kv_memory: 40GiB", "decode: KV takes more"),
     ("livenessProbe:", "noProbe:", "no livenessProbe"),
     ("livenessProbe:\n          failureThreshold: 3\n          httpGet:\n            path: /healthz\n            port: metrics\n",
@@ -66,7 +73,7 @@ BROKEN = [
     ("fieldPath: status.podIP", "fieldPath: status.hostIP", "not told the name or the address"),
     ("maxSkew: 1\n        topologyKey: kubernetes.io/hostname", "maxSkew: 1\n        topologyKey: topology.kubernetes.io/zone",
      "it is spread by"),
-    ("topologySpreadConstraints:", "left_out:", "decode: it is spread by []"),
+    ("topologySpreadConstraints:", "left_out:", "it is spread by []"),
     ("podAffinity:", "podAntiAffinity:", "prefill: it is not drawn to all others"),
     ("weight: 50", "weight: 101", "prefill: it is not drawn to all others"),
     ("preStop:", "left_out:", "router: its preStop is"),
@@ -158,7 +165,9 @@ class KubernetesTest(unittest.TestCase):
         """Whether a process answers a probe of its container as the kubelet wants it to."""
         probe = container[kind]
         if "httpGet" in probe:
-            return live.fetch(f"http://{ready['metrics']}{probe['httpGet']['path']}") == "ok\n"
+            of_metrics = probe["httpGet"]["port"] == "metrics"
+            said = live.fetch(f"http://{ready['metrics' if of_metrics else 'address']}{probe['httpGet']['path']}")
+            return said == ("ok\n" if of_metrics else '{"status":"ok"}')
         service = probe["grpc"].get("service")
         asked = [f"--service={service}"] if service else []
         return subprocess.run([BIN / "runahead", "health", f"--address={ready['address']}", *asked],
@@ -176,6 +185,8 @@ class KubernetesTest(unittest.TestCase):
                        for name in WORKERS}
             workers = [{"role": name, "address": ready["address"]} for name, ready in started.items()]
             started["router"] = stack.enter_context(self.process(manifests, "router", workers=workers, **files))
+            started["gateway"] = stack.enter_context(
+                self.process(manifests, "gateway", router=started["router"]["address"]))
             for name, ready in started.items():
                 for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
                     with self.subTest(name, probe=kind):
@@ -192,6 +203,12 @@ class KubernetesTest(unittest.TestCase):
                 secrets = {v["name"]: v["secret"] for v in manifests.pod(name)["volumes"] if "secret" in v}
                 places = {m["mountPath"]: secrets[m["name"]] for m in container["volumeMounts"] if m["name"] in secrets}
                 said = [a.partition("=") for a in container["args"] if "tls-" in a]
+                if name == "gateway":
+                    self.assertEqual(said, [("--router-tls-ca", "=", "/etc/runahead/router-ca/ca.crt")])
+                    self.assertEqual((places["/etc/runahead/router-ca"]["secretName"], places["/etc/runahead/router-ca"]["items"]),
+                                     ("router-tls", [{"key": "ca.crt", "path": "ca.crt"}]), "the key is not for it")
+                    self.assertEqual(manifests.of("Service")[name]["spec"]["ports"][0]["appProtocol"], "http")
+                    continue
                 flags = ["--cluster-tls-cert", "--cluster-tls-key", "--cluster-tls-ca"]
                 self.assertEqual([flag for flag, _, _ in said],
                                  flags + (["--tls-cert", "--tls-key"] if name == "router" else []), name)
@@ -217,7 +234,7 @@ class KubernetesTest(unittest.TestCase):
         dockerfile = (ROOT / "Dockerfile").read_text()
         for overlay, manifests in self.rendered.items():
             for name in manifests.pods:
-                for container in manifests.pod(name)["initContainers"] + manifests.pod(name)["containers"]:
+                for container in manifests.containers(name):
                     image, tag = container["image"].split(":")
                     self.assertEqual(image, "runahead", "no overlay says where this image is")
                     self.assertRegex(dockerfile, rf"(?m)^FROM \S+ AS {tag}$")

@@ -8,8 +8,11 @@ import yaml
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DRAINED_LATER = 15  # seconds that a pod has to end in after it has drained
 WORKERS = ("prefill", "decode")
+MEMBERS = ("router", *WORKERS)  # of the cluster: they have its key, and the model
 # The services by which a process tells gRPC health whether it serves its part.
 SERVES = {"router": "runahead.v1.Inference", "prefill": "runahead.v1.Worker", "decode": "runahead.v1.Decode"}
+# And by which page a gateway does.
+HEALTH = ("http", "/health")
 # Where NCCL listens: Linux's default of net.ipv4.ip_local_port_range.
 NCCL_PORTS = "32768-60999"
 
@@ -67,8 +70,16 @@ class Manifests:
         (container,) = self.pod(name)["containers"]
         return container
 
+    def containers(self, name):
+        return self.pod(name).get("initContainers", []) + self.pod(name)["containers"]
+
     def ports(self, name):
         return {p["name"]: p["containerPort"] for p in self.container(name)["ports"]}
+
+    def main_port(self, name):
+        """Where others call its process."""
+        ports = self.ports(name)
+        return next((ports[known] for known in ("worker", "grpc", "http") if known in ports), None)
 
     def config(self, name):
         """The YAML that the pod's process reads, by its --config."""
@@ -98,12 +109,15 @@ class Manifests:
             if not matches(workload["spec"]["selector"], self.labels(name)):
                 yield f"{name}: its selector is not that of its pods"
             volumes = {v["name"] for v in self.pod(name)["volumes"]}
-            for container in self.pod(name).get("initContainers", []) + self.pod(name)["containers"]:
+            for container in self.containers(name):
                 for mount in container["volumeMounts"]:
                     if mount["name"] not in volumes:
                         yield f"{name}: there is no volume {mount['name']}"
         if self.pods["router"]["spec"]["strategy"]["type"] != "Recreate" or self.pods["router"]["spec"]["replicas"] != 1:
             yield "router: a worker refuses a second one, so it is one, and Recreate"
+        gateway = self.pods["gateway"]["spec"]
+        if gateway["replicas"] < 2 or gateway["strategy"].get("rollingUpdate", {}).get("maxUnavailable") != 0:
+            yield "gateway: clients are left without one while one is replaced"
         for name in WORKERS:
             if self.pods[name]["spec"]["podManagementPolicy"] != "Parallel":
                 yield f"{name}: a worker waits for the one before it to load its model"
@@ -117,25 +131,31 @@ class Manifests:
         """The configuration of each process against its container."""
         for name in self.pods:
             config, container, ports = self.config(name), self.container(name), self.ports(name)
-            listens = {"listen": ports.get("worker", ports.get("grpc")), "metrics_listen": ports.get("metrics")}
+            listens = {"listen": self.main_port(name), "metrics_listen": ports.get("metrics")}
             for key, port in listens.items():
                 if config[key] != f"0.0.0.0:{port}":
                     yield f"{name}: {key} {config[key]} is not port {port} of its container"
             if config.get("link_port") != ports.get("link"):
                 yield f"{name}: link_port {config.get('link_port')} is not port {ports.get('link')} of its container"
+            limit = size(container["resources"]["limits"]["memory"])
+            if sum(size(config.get(k, 0)) for k in ("kv_memory", "prefill_memory")) > limit * 3 / 4:
+                yield f"{name}: KV takes more than three quarters of its memory limit"
+            if name not in MEMBERS:
+                continue
             key_mounts = [m["mountPath"] for m in container["volumeMounts"] if m["name"] == "key"]
             (key,) = [v["secret"] for v in self.pod(name)["volumes"] if v["name"] == "key"]
             if [config["cluster_key"]] != [f"{mount}/cluster.key" for mount in key_mounts]:
                 yield f"{name}: cluster_key is not where the secret is mounted"
             if key["defaultMode"] & 0o007:
                 yield f"{name}: everybody may read the cluster key"
-            limit = size(container["resources"]["limits"]["memory"])
-            if sum(size(config.get(k, 0)) for k in ("kv_memory", "prefill_memory")) > limit * 3 / 4:
-                yield f"{name}: KV takes more than three quarters of its memory limit"
+        if self.config("gateway")["router"] != f"router:{self.main_port('router')}":
+            yield f"gateway: its router is {self.config('gateway')['router']}"
+        if any("key" in v.get("secret", {}).get("secretName", "") for v in self.pod("gateway")["volumes"]):
+            yield "gateway: it has the cluster key, which it needs not"
 
     def models(self):
         """The file that a process opens is the one that is fetched before it starts."""
-        for name in self.pods:
+        for name in MEMBERS:
             opened = place(self.container(name), self.config(name)["model"])
             (init,) = self.pod(name)["initContainers"]
             path = fetched(init)
@@ -146,7 +166,7 @@ class Manifests:
 
     def resources(self):
         for name in self.pods:
-            for container in self.pod(name)["initContainers"] + self.pod(name)["containers"]:
+            for container in self.containers(name):
                 requests, limits = container["resources"].get("requests", {}), container["resources"].get("limits", {})
                 if not {"cpu", "memory"} <= set(requests) or size(requests["memory"]) > size(limits["memory"]):
                     yield f"{name}: {container['name']} asks for no CPU or memory, or for more than its limit"
@@ -207,13 +227,16 @@ class Manifests:
                 probe = container.get(kind)
                 if not probe:
                     yield f"{name}: no {kind}"
-                elif "grpc" in probe and probe["grpc"]["port"] != self.ports(name).get("worker", self.ports(name).get("grpc")):
+                elif "grpc" in probe and probe["grpc"]["port"] != self.main_port(name):
                     yield f"{name}: {kind} asks another port than that of its gRPC services"
+                elif (name, kind) == ("gateway", "readinessProbe"):
+                    if (probe["httpGet"]["port"], probe["httpGet"]["path"]) != HEALTH:
+                        yield f"{name}: readiness is told by {HEALTH[1]} of {HEALTH[0]}"
                 elif "httpGet" in probe and (probe["httpGet"]["port"], probe["httpGet"]["path"]) != ("metrics", "/healthz"):
                     yield f"{name}: {kind} asks something else than /healthz of metrics"
                 if kind == "livenessProbe" and "grpc" in (probe or {}):
                     yield f"{name}: a crowd at its gRPC port would have it restarted"
-            if container.get("readinessProbe", {}).get("grpc", {}).get("service") != SERVES[name]:
+            if container.get("readinessProbe", {}).get("grpc", {}).get("service") != SERVES.get(name):
                 yield f"{name}: readiness is told by gRPC health of {SERVES[name]}"
 
     def stopping(self):
@@ -221,7 +244,7 @@ class Manifests:
         of it from them."""
         for name in self.pods:
             hook = self.container(name).get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ["sleep", "0"])
-            if hook[0] != "sleep" or (float(hook[1]) > 0) != (name == "router"):
+            if hook[0] != "sleep" or (float(hook[1]) > 0) != (name not in WORKERS):
                 yield f"{name}: its preStop is {hook}"
             wait = float(hook[1]) + seconds(self.config(name)["drain_timeout"]) + DRAINED_LATER
             if self.pod(name)["terminationGracePeriodSeconds"] < wait:
@@ -244,9 +267,13 @@ class Manifests:
                 yield f"{name}: it is spread by {spread}"
 
     def disruption(self):
+        spread = [(c["topologyKey"], self.selected(c["labelSelector"]))
+                  for c in self.pod("gateway").get("topologySpreadConstraints", [])]
+        if spread != [("kubernetes.io/hostname", ["gateway"])]:
+            yield f"gateway: it is spread by {spread}, so one host may take all of them along"
         budgets = sorted((self.selected(b["spec"]["selector"]), b["spec"].get("maxUnavailable"))
                          for b in self.of("PodDisruptionBudget").values())
-        if budgets != [(["decode"], 1), (["prefill"], 1)]:
+        if budgets != [(["decode"], 1), (["gateway"], 1), (["prefill"], 1)]:
             yield f"disruption budgets are {budgets}, not one at a time of each role"
 
     def sources(self, rule):
@@ -272,7 +299,8 @@ class Manifests:
             return str({"namespaceSelector": {"matchLabels": {label: value}}})
         needed = {("router", w, "worker") for w in WORKERS}
         needed |= {(source, w, "link") for source in WORKERS for w in WORKERS}
-        needed |= {(source, "router", "grpc") for source in ("anybody here", namespaces("runahead-client", "true"))}
+        needed |= {(source, target, port) for target, port in (("router", "grpc"), ("gateway", "http"))
+                   for source in ("anybody here", namespaces("runahead-client", "true"))}
         needed |= {(namespaces("kubernetes.io/metadata.name", "monitoring"), name, "metrics") for name in self.pods}
         if self.container("prefill")["image"].endswith(":cuda"):
             needed.add(("prefill", "prefill", NCCL_PORTS))
@@ -291,7 +319,7 @@ class Manifests:
             pod = self.pod(name)
             if not pod["securityContext"].get("runAsNonRoot") or pod.get("automountServiceAccountToken", True):
                 yield f"{name}: runs as root, or has a token"
-            for container in pod["initContainers"] + pod["containers"]:
+            for container in self.containers(name):
                 context = container.get("securityContext", {})
                 if (not context.get("readOnlyRootFilesystem") or context.get("allowPrivilegeEscalation", True) or
                         context.get("capabilities") != {"drop": ["ALL"]}):

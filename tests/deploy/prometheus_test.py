@@ -60,7 +60,7 @@ class ConfigTest(unittest.TestCase):
     def test_static_targets_are_called_by_their_names(self):
         config = yaml.safe_load((FOLDER / "static.yaml").read_text())
         self.assertEqual([labels["instance"] for labels in discovered(config)],
-                         ["decode-0", "prefill-0", "prefill-1", "router"])
+                         ["decode-0", "gateway", "prefill-0", "prefill-1", "router"])
 
     def discovered_with(self, name, mechanism, targets):
         """What `name` makes of `targets`, as if its own mechanism had found them."""
@@ -85,7 +85,7 @@ class ConfigTest(unittest.TestCase):
         self.assertEqual(asked["selectors"], [{"role": "pod", "label": "app.kubernetes.io/name=runahead"}])
         (job,) = yaml.safe_load((FOLDER / "dns.yaml").read_text())["scrape_configs"]
         (asked,) = job["dns_sd_configs"]
-        for role in ("router", "prefill", "decode"):
+        for role in ("gateway", "router", "prefill", "decode"):
             service, workload = yaml.safe_load_all((base / f"{role}.yaml").read_text())
             self.assertEqual(workload["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/name"], "runahead")
             self.assertIn(service["metadata"]["name"], asked["names"])

@@ -8,8 +8,8 @@ usage() {
 usage: tests/deploy/stack.sh [--prebuilt FOLDER] [--rolling] [--cuda]
 
 Builds the images of the Dockerfile and runs the stack of deploy/compose with them, on podman and docker-compose 1.29:
-it comes up by deploy/compose/up, answers a prompt, gets a third prefill worker, survives that one is stopped, and goes
-down cleanly. On Debian 12, as root; nothing outside of its own namespaces and cache folder is changed.
+it comes up by deploy/compose/up, answers a prompt, and a chat by the gateway, gets a third prefill worker, survives that
+one is stopped, and goes down cleanly. On Debian 12, as root; nothing outside of its own namespaces and cache folder is changed.
 
   --prebuilt FOLDER   takes the programs of a build of this machine, as build/, in place of compiling them in an image
   --rolling           under load replaces every process, one after the other, and prints what was lost

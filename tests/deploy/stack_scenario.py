@@ -18,7 +18,7 @@ import urllib.request
 from stack_load import Load
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROCESSES = ("prefill-0", "prefill-1", "prefill-2", "decode-0", "router")
+PROCESSES = ("prefill-0", "prefill-1", "prefill-2", "decode-0", "router", "gateway")
 PATIENCE = 180  # seconds, on a machine that does other things
 LONG_PROMPT = "The chain hands keys and values on, layer by layer. " * 12
 
@@ -104,6 +104,16 @@ class Stack:
         assert answer["usage"]["completion_tokens"] == tokens, answer
         return answer
 
+    def chat(self, question, tokens=8):
+        """The answer by the gateway's published port, as curl would ask it from this host."""
+        body = {"messages": [{"role": "user", "content": question}], "max_tokens": tokens}
+        request = urllib.request.Request("http://127.0.0.1:8000/v1/chat/completions", json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=PATIENCE) as reply:
+            answer = json.load(reply)
+        assert 1 <= answer["usage"]["completion_tokens"] <= tokens, answer
+        return answer["choices"][0]["message"]["content"]
+
     def wait_for_chain(self, *workers):
         """Until a long prompt takes all of `workers`. Who is told to ask again does so, and so does a client that did not
         reach the router: podman's name server loses a question now and then while containers come and go."""
@@ -128,6 +138,14 @@ class Stack:
             if [(m["prefill_workers"], m["decode_workers"]) for m in models] == [(prefill, decode)]:
                 return
             assert time.monotonic() < deadline, f"the router has {models}"
+            time.sleep(0.5)
+
+    def wait_for_health(self, service):
+        """Until its container's own check says that it serves."""
+        deadline = time.monotonic() + PATIENCE
+        check = ["podman", "healthcheck", "run", name_of(service)]
+        while subprocess.run(check, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode != 0:
+            assert time.monotonic() < deadline, f"{service} is not healthy"
             time.sleep(0.5)
 
     def wait_for_scrape(self, *names):
@@ -192,13 +210,15 @@ def scenario(stack, model, rolling):
            "--label", "com.docker.compose.network=default", "runahead_default")
     podman("run", "-d", "--name", "client", "--network", "runahead_default", "runahead:cpu", "sleep", "infinity")
     begin = time.monotonic()
-    stack.up("prometheus")  # with all that it depends on: everything but Grafana
+    stack.up("prometheus", "gateway")  # with all that they depend on: everything but Grafana
     say(f"up after {time.monotonic() - begin:.1f} s")
     stack.wait_for_chain("prefill-0", "prefill-1")
     say(f"answered by two: {stack.generate('The capital of France is')['text']!r}")
-    stack.wait_for_scrape("router", "prefill-0", "prefill-1", "decode-0")
+    stack.wait_for_health("gateway")
+    say(f"the gateway answers a chat: {stack.chat('Name the capital of France.')!r}")
+    stack.wait_for_scrape("router", "prefill-0", "prefill-1", "decode-0", "gateway")
     stack.wait_for_rules()
-    say("Prometheus reads four processes, and has all rules")
+    say("Prometheus reads five processes, and has all rules")
 
     stack.compose("up", "-d", "prefill-2")
     stack.wait_for_chain("prefill-0", "prefill-1", "prefill-2")

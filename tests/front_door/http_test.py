@@ -66,6 +66,13 @@ class HttpTest(fixture.ClusterTest):
         self.assertEqual(answer["choices"][0]["message"]["role"], "assistant")
         self.assertIn(answer["usage"]["completion_tokens"], range(1, 9))
 
+    def test_the_health_command_asks_the_gateway(self):
+        address = self.cluster.http.removeprefix("http://").removesuffix("/v1")
+        for gateway, code in ((address, 0), ("127.0.0.1:1", 1)):
+            run = subprocess.run([self.runahead, "health", "--gateway", gateway], capture_output=True, text=True,
+                                 timeout=live.PATIENCE, check=False)
+            self.assertEqual(run.returncode, code, run.stderr)
+
     def test_both_doors_give_the_same_answers(self):
         dice = random.Random(36)
         for number in range(24):

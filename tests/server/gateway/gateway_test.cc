@@ -4,6 +4,7 @@
 #include <httplib.h>
 
 #include <nlohmann/json.hpp>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -20,7 +21,9 @@ namespace runahead {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 using Json = nlohmann::json;
 using testing::RawHttp;
@@ -269,6 +272,31 @@ TEST_F(GatewayTest, PagesOfOtherOriginsCallOnlyWhereTheyMay) {
   const auto asked = client_->Options("/v1/chat/completions", {{"Origin", "https://chat.example.org"}});
   EXPECT_EQ(asked->status, 204);
   EXPECT_THAT(asked->get_header_value("Access-Control-Allow-Headers"), HasSubstr("Authorization"));
+}
+
+TEST_F(GatewayTest, APageToTryItIsServedThatLoadsNothingFromElsewhere) {
+  StartGateway();
+  for (const auto& [path, type, part] : std::vector<std::tuple<std::string, std::string, std::string>>{
+           {"/", "text/html; charset=utf-8", "<script src=\"page.js\" defer></script>"},
+           {"/page.css", "text/css; charset=utf-8", "prefers-color-scheme: dark"},
+           {"/page.js", "text/javascript; charset=utf-8", "\"v1/chat/completions\""}}) {
+    const auto reply = client_->Get(path);
+    ASSERT_TRUE(reply) << path;
+    EXPECT_EQ(reply->status, 200);
+    EXPECT_EQ(reply->get_header_value("Content-Type"), type);
+    EXPECT_EQ(reply->get_header_value("X-Content-Type-Options"), "nosniff");
+    EXPECT_THAT(reply->get_header_value("Content-Security-Policy"),
+                AllOf(HasSubstr("default-src 'self'"), HasSubstr("frame-ancestors 'none'"), Not(HasSubstr("unsafe"))));
+    EXPECT_THAT(reply->body, HasSubstr(part));
+    EXPECT_THAT(reply->body, Not(HasSubstr("://"))) << "another address";
+  }
+  // What the policy forbids: a script, a style or a handler within the page.
+  EXPECT_THAT(client_->Get("/")->body,
+              AllOf(Not(HasSubstr("<style")), Not(HasSubstr(" style=")), Not(ContainsRegex(" on[a-z]+=")),
+                    Not(HasSubstr("<script>"))));
+  const auto post = Post("/", "{}");
+  ASSERT_TRUE(post);
+  EXPECT_EQ(post->status, 405);
 }
 
 }  // namespace

@@ -1,0 +1,18 @@
+// The page at `/`, on which people try the service.
+#pragma once
+
+#include <string>
+
+#include "server/gateway/http_exchange.h"
+
+namespace runahead {
+
+inline constexpr char kPagePath[] = "/";
+inline constexpr char kPageStylePath[] = "/page.css";
+inline constexpr char kPageScriptPath[] = "/page.js";
+
+// The file at one of these paths. Its headers keep a browser from loading or calling anything but this gateway for it,
+// and other sites from putting it into a frame.
+HttpReply PageReply(const std::string& path);
+
+}  // namespace runahead
