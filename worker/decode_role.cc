@@ -94,6 +94,7 @@ absl::StatusOr<std::unique_ptr<StepLoop>> NewStaticWindowLoop(const StaticWindow
 absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptions& options, Device& device,
                                                                std::shared_ptr<const Model> model, uint64_t incarnation,
                                                                int64_t step_rows, std::string no_rows_because,
+                                                               std::shared_ptr<GrammarSource> grammars,
                                                                MetricRegistry& registry) {
   std::unique_ptr<DecodeRole> role(new DecodeRole);
   role->device_ = &device;
@@ -172,6 +173,7 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
     report.Update();
   };
   steps.progress = role->progress_;
+  steps.grammars = std::move(grammars);
   if (lanes.has_value()) {
     steps.make_loop = [&options, &device, &metrics, steps_take, lanes = *lanes, model = model.get(),
                        host = role->host_.get(), store = role->store_.get()](Stream& stream) {

@@ -31,6 +31,7 @@ class DecodeRole {
   static absl::StatusOr<std::unique_ptr<DecodeRole>> Create(const WorkerOptions& options, Device& device,
                                                             std::shared_ptr<const Model> model, uint64_t incarnation,
                                                             int64_t step_rows, std::string no_rows_because,
+                                                            std::shared_ptr<GrammarSource> grammars,
                                                             MetricRegistry& registry);
 
   // Slices come over `engine` from now on, and leases are of its epoch. It lives until EndEpoch.

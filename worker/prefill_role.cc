@@ -81,7 +81,7 @@ std::unique_ptr<EdgeFactory> MakeEdges(const WorkerOptions& options, Device& dev
 absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(
     const WorkerOptions& options, Device& device, std::shared_ptr<const Model> model, MessageEngine& engine,
     PeerCommFactory* peer_comms, SliceReceiver* own_store, std::shared_ptr<Buffer> memory, MetricRegistry& registry,
-    const PrefillProgress& progress) {
+    const PrefillProgress& progress, std::shared_ptr<GrammarSource> grammars) {
   std::unique_ptr<PrefillRole> role(new PrefillRole);
   role->metrics_ = std::make_unique<PrefillMetrics>(registry);
   PrefillMetrics& metrics = *role->metrics_;
@@ -105,6 +105,7 @@ absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(
   stage.memory_bytes = static_cast<size_t>(options.prefill_memory);
   stage.memory = std::move(memory);
   stage.progress = progress.stage;
+  stage.grammars = std::move(grammars);
   stage.on_memory = [&metrics](int64_t bytes) { metrics.SetBufferBytes(bytes); };
   stage.on_pass = [&metrics](int64_t prompts) { metrics.ObservePass(prompts); };
   RUNAHEAD_ASSIGN_OR_RETURN(role->stage_, PrefillStage::Create(stage, device, model, *role->paths_, *role->control_));

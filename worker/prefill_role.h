@@ -39,7 +39,8 @@ class PrefillRole {
                                                              std::shared_ptr<const Model> model, MessageEngine& engine,
                                                              PeerCommFactory* peer_comms, SliceReceiver* own_store,
                                                              std::shared_ptr<Buffer> memory, MetricRegistry& registry,
-                                                             const PrefillProgress& progress);
+                                                             const PrefillProgress& progress,
+                                                             std::shared_ptr<GrammarSource> grammars);
   // Bytes that `prefill_memory: 0` stands for: two prompts of the model's context, at most 4 GiB, and a quarter of the
   // host's memory where the device computes in that.
   static int64_t DefaultMemory(const Model& model, const Device& device);

@@ -58,7 +58,7 @@ absl::StatusOr<std::unique_ptr<WorkerEpoch>> WorkerEpoch::Begin(const EpochParts
     SliceReceiver* const own_store = parts.decode != nullptr ? &parts.decode->receiver() : nullptr;
     RUNAHEAD_ASSIGN_OR_RETURN(
         begun->prefill_, PrefillRole::Create(options, parts.device, parts.model, *begun->engine_, parts.peer_comms,
-                                             own_store, parts.prefill_memory, parts.metrics, parts.prefill_progress));
+                                             own_store, parts.prefill_memory, parts.metrics, parts.prefill_progress, parts.grammars));
     begun->prefill_->BindReports(parts.report);
   }
   return begun;

@@ -44,6 +44,7 @@ struct EpochParts {
   DecodeRole* decode = nullptr;            // null unless it decodes
   MetricRegistry& metrics;
   std::function<void(v1::ControlReport)> report;
+  std::shared_ptr<GrammarSource> grammars;
   PrefillProgress prefill_progress = {};
   std::shared_ptr<ProgressMeter> links_progress = std::make_shared<ProgressMeter>();
 };

@@ -31,6 +31,7 @@
 #include "worker/link/tcp/tcp_engine.h"
 #include "worker/memory_defaults.h"
 #include "worker/metrics/weight_metrics.h"
+#include "worker/model/grammar_source.h"
 #include "worker/model/warm_up.h"
 #include "worker/model/weights_hash.h"
 #include "worker/model_facts.h"
@@ -87,6 +88,10 @@ class Epochs : public ControlHandler {
   std::unique_ptr<WorkerEpoch> epoch_;  // null between two
 };
 
+std::string TokenizerFingerprint(const ModelFile& file) {
+  return absl::StrCat(absl::Hex(file.tokenizer_fingerprint(), absl::kZeroPad16));
+}
+
 unsigned UsesOf(const WorkerOptions& options) {
   return (options.prefill() ? kUsePrefill : 0u) | (options.decode() ? kUseDecode : 0u);
 }
@@ -114,6 +119,7 @@ struct WorkerProcess::Parts {
   int64_t step_rows = 0;
   WarmUpTimes warm_up;
   ModelFingerprints fingerprints;
+  std::shared_ptr<GrammarSource> grammars;
   std::unique_ptr<MetricRegistry> metrics;
   std::unique_ptr<WeightMetrics> weight_metrics;
   std::unique_ptr<TlsMetrics> port_tls_metrics, tls_metrics;
@@ -137,6 +143,8 @@ struct WorkerProcess::Parts {
   // On the device, or streamed from host memory, by decode_schedule.
   absl::StatusOr<std::shared_ptr<const Model>> LoadBySchedule(const std::shared_ptr<const ModelFile>& file,
                                                               const ModelConfig& of_file);
+  // Of the tokenizer that the model's file had when it was loaded.
+  absl::StatusOr<std::shared_ptr<GrammarSource>> MakeGrammars() const;
   absl::Status ChooseBatch();
   absl::Status ChooseStepRows();
   absl::Status StartRoles();
@@ -211,7 +219,7 @@ absl::Status WorkerProcess::Parts::LoadAndSum(const std::shared_ptr<const ModelF
   RUNAHEAD_ASSIGN_OR_RETURN(model, LoadBySchedule(file, of_file));
   fingerprints = {.files = of_file.fingerprint,
                   .weights = hash.Wait(),
-                  .tokenizer = absl::StrCat(absl::Hex(file->tokenizer_fingerprint(), absl::kZeroPad16)),
+                  .tokenizer = TokenizerFingerprint(*file),
                   .chat_template = absl::StrCat(absl::Hex(file->chat_template_fingerprint(), absl::kZeroPad16))};
   LogInfo("model", "weights_fingerprint ", fingerprints.weights);
   if (shared_weights == nullptr) return absl::OkStatus();
@@ -248,7 +256,21 @@ absl::StatusOr<std::shared_ptr<const Model>> WorkerProcess::Parts::LoadBySchedul
   return load(true);
 }
 
+absl::StatusOr<std::shared_ptr<GrammarSource>> WorkerProcess::Parts::MakeGrammars() const {
+  const auto open = [path = options.model, meant = fingerprints.tokenizer]()
+      -> absl::StatusOr<std::shared_ptr<const Tokenizer>> {
+    RUNAHEAD_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(path));
+    if (TokenizerFingerprint(*opened.file) == meant) return Tokenizer::FromModel(*opened.file);
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " has another vocabulary than the one that this worker loaded: start the worker again"));
+  };
+  return WithThreads([&]() -> absl::StatusOr<std::shared_ptr<GrammarSource>> {
+    return std::make_shared<GrammarSource>(open, model->config().vocab);
+  });
+}
+
 absl::Status WorkerProcess::Parts::StartRoles() {
+  RUNAHEAD_ASSIGN_OR_RETURN(grammars, MakeGrammars());
   metrics = std::make_unique<MetricRegistry>(std::string(device->name()));
   weight_metrics = std::make_unique<WeightMetrics>(*metrics);
   weight_metrics->SetBytes(model->weight_bytes());
@@ -262,12 +284,12 @@ absl::Status WorkerProcess::Parts::StartRoles() {
   }
   if (options.decode()) {
     RUNAHEAD_ASSIGN_OR_RETURN(
-        decode, DecodeRole::Create(options, *device, model, incarnation, step_rows, prompt_rows.because, *metrics));
+        decode, DecodeRole::Create(options, *device, model, incarnation, step_rows, prompt_rows.because, grammars, *metrics));
   }
   for_epochs = std::make_unique<EpochParts>(
       EpochParts{options, key, link_tls, link_host, incarnation, *device, peer_comms.get(), model, fingerprints,
                  std::move(prefill_memory), decode.get(), *metrics,
-                 [this](v1::ControlReport report) { control->Report(std::move(report)); }});
+                 [this](v1::ControlReport report) { control->Report(std::move(report)); }, grammars});
   if (link_tls != nullptr && peer_comms != nullptr) {
     LogWarning("link",
                "NCCL does not encrypt: KV goes in the clear from GPU to GPU, on this host or between hosts, for "

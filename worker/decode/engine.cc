@@ -191,7 +191,15 @@ absl::StatusOr<SequenceNumber> DecodeEngine::Add(DecodeSequence sequence, std::s
   if (valid.ok() && size.ok()) valid = CheckContinues(sequence, *size);
   if (valid.ok() && size.ok()) valid = TakeMoved(sequence);
   if (valid.ok()) valid = CheckTokens(static_cast<int64_t>(sequence.prompt_ids.size()) + sequence.max_tokens);
-  auto active = std::make_unique<Active>(std::move(sequence), std::move(sink), model_->config().vocab);
+  std::shared_ptr<const WantedGrammar> grammar;
+  if (valid.ok()) {
+    absl::StatusOr<std::shared_ptr<const WantedGrammar>> wanted = WantGrammar(sequence.rules, options_.grammars.get());
+    valid = wanted.status();
+    if (wanted.ok()) grammar = *std::move(wanted);
+  }
+  const Event ready = grammar == nullptr ? Event() : grammar->ready();
+  auto active =
+      std::make_unique<Active>(std::move(sequence), std::move(sink), model_->config().vocab, std::move(grammar));
   active->since = clock_.Now();
   const bool finished = valid.ok() && active->Finished();
   SequenceNumber number = 0;
@@ -212,7 +220,7 @@ absl::StatusOr<SequenceNumber> DecodeEngine::Add(DecodeSequence sequence, std::s
     return valid;
   }
   // Nothing to decode: no reason to wait for KV.
-  const Event complete = finished ? Event() : store_.Complete(lease);
+  const Event complete = finished ? Event() : WhenAll({store_.Complete(lease), ready});
   complete.OnFire([inbox = inbox_, number](const absl::Status& status) { inbox->Complete(number, status); });
   return number;
 }

@@ -67,6 +67,8 @@ struct DecodeEngineOptions {
   std::function<absl::StatusOr<std::unique_ptr<StepLoop>>(Stream&)> make_loop = {};
   // Of the engine's thread and what it waits for on the device; null: one of its own.
   std::shared_ptr<ProgressMeter> progress = nullptr;
+  // Compiles the forms that sequences ask for; null: such sequences are refused with UNIMPLEMENTED.
+  std::shared_ptr<GrammarSource> grammars = nullptr;
 };
 
 // Where memory gets short for sequences whose leases grow, some are parked: their memory goes, they give no tokens, and
@@ -86,7 +88,7 @@ class DecodeEngine {
   ~DecodeEngine();
 
   // Takes the lease over: it is given back when the sequence ends, whatever the reason. The sequence waits for the
-  // lease's KV without holding up others, then joins at a step boundary. All further outcomes go to `sink`, also from
+  // lease's KV, and for the grammar of its rules, without holding up others, then joins at a step boundary. All further outcomes go to `sink`, also from
   // before Add returns. Errors here, after which the sink is not called: FAILED_PRECONDITION when the lease is decoded
   // already (its owner keeps it); INVALID_ARGUMENT when it was reserved for another prompt length or for fewer tokens,
   // and what CheckSequence, CheckTokens and, for a lease that grows, too, CheckRows find (the lease is given back).
@@ -175,6 +177,8 @@ class DecodeEngine {
   using Tokens = std::vector<absl::StatusOr<std::optional<Sampled>>>;
   // Appends those of all shares. Where a pass fails, only those fail that are at fault.
   void NextTokens(StepLoop& loop, absl::Span<const Share> shares, Tokens& tokens);
+  // The masks of `draws`, in the order of those of `shares` that draw.
+  absl::Status FillMasks(absl::Span<const Share> shares, std::vector<TokenSampler::Row>& draws);
   absl::Status Forward(StepLoop& loop, absl::Span<const Share> shares);
   void Emit(const Share& share, absl::StatusOr<std::optional<Sampled>> sampled);
   void End(SequenceNumber number, absl::Status status);

@@ -43,11 +43,12 @@ struct DecodeEngine::Active {
 
   // On the thread that adds the sequence: counting a long prompt takes milliseconds, for which the loop would
   // hold up all sequences.
-  Active(DecodeSequence sequence, std::shared_ptr<DecodeSink> to, int64_t vocab)
+  Active(DecodeSequence sequence, std::shared_ptr<DecodeSink> to, int64_t vocab,
+         std::shared_ptr<const WantedGrammar> grammar)
       : request(std::move(sequence)),
         sink(std::move(to)),
         counts(request.sampling, request.prompt_ids),
-        mask(std::exchange(request.rules, {}), vocab) {
+        mask(std::exchange(request.rules, {}), vocab, std::move(grammar)) {
     for (const int32_t id : request.output_ids) Count(id);
   }
   // Records for the trace what the sequence waited for until `now`.

@@ -114,30 +114,38 @@ void DecodeEngine::NextTokens(StepLoop& loop, absl::Span<const Share> shares, To
   }
 }
 
+absl::Status DecodeEngine::FillMasks(absl::Span<const Share> shares, std::vector<TokenSampler::Row>& draws) {
+  size_t draw = 0;
+  for (const Share& share : shares) {
+    if (!share.draws) continue;
+    RUNAHEAD_ASSIGN_OR_RETURN(draws[draw++].allowed, sequences_.at(share.number)->mask.Next());
+  }
+  return absl::OkStatus();
+}
+
 // One pass for `shares`; returns when the device is done with it, also on failure, for the sequences' memory must not
 // be given back before.
 absl::Status DecodeEngine::Forward(StepLoop& loop, absl::Span<const Share> shares) {
   std::vector<DecodeRow> rows;
   std::vector<TokenSampler::Row> draws;
   for (const Share& share : shares) {
-    Active& active = *sequences_.at(share.number);
+    const Active& active = *sequences_.at(share.number);
     const int64_t end = active.computed + share.rows;
     for (int64_t at = active.computed; at < end; ++at) {
       rows.push_back({&*active.kv, active.TokenAt(at), at, active.request.spans.get(), active.request.request_id,
                       share.draws && at + 1 == end});
     }
     if (!share.draws) continue;
-    RUNAHEAD_ASSIGN_OR_RETURN(const absl::Span<const uint32_t> allowed, active.mask.Next());
     draws.push_back({.options = active.request.sampling,
                      .position = active.length(),
                      .counts = active.counts,
-                     .sequence_row = active.row,
-                     .allowed = allowed});
+                     .sequence_row = active.row});
   }
   const bool repeats = loop.repeats();
   if (repeats) device_.BeginStep(*stream_);
   const absl::StatusOr<Tensor> logits = loop.Step(rows);
   absl::Status status = logits.status();
+  if (status.ok()) status = FillMasks(shares, draws);  // while the device computes
   if (status.ok() && !draws.empty()) status = sampler_->Enqueue(*stream_, *logits, draws);
   if (repeats) device_.EndStep(*stream_);
   const absl::Status done = device_.Record(*stream_).Wait();

@@ -2,12 +2,11 @@
 
 #include "kernels/base/status_macros.h"
 #include "kernels/base/thread_name.h"
-#include "server/tokenizer/tokenizer.h"
 
 namespace runahead {
 
-GrammarSource::GrammarSource(std::shared_ptr<const ModelFile> file, int64_t vocab)
-    : file_(std::move(file)), vocab_(vocab), thread_([this] { Run(); }) {}
+GrammarSource::GrammarSource(OpenTokenizer open, int64_t vocab)
+    : open_(std::move(open)), vocab_(vocab), thread_([this] { Run(); }) {}
 
 GrammarSource::~GrammarSource() {
   {
@@ -46,7 +45,7 @@ void GrammarSource::Run() {
 
 absl::StatusOr<std::shared_ptr<const CompiledGrammar>> GrammarSource::Compile(const StructureSpec& spec) {
   if (compiler_ == nullptr) {
-    RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::FromModel(*file_));
+    RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const Tokenizer> tokenizer, open_());
     RUNAHEAD_ASSIGN_OR_RETURN(compiler_, GrammarCompiler::Create(*tokenizer, {.vocabulary_size = vocab_}));
   }
   return compiler_->Compile(spec);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -12,7 +13,7 @@
 #include "kernels/base/mutex.h"
 #include "server/grammar/grammar_compiler.h"
 #include "server/grammar/structure_spec.h"
-#include "worker/format/model_file.h"
+#include "server/tokenizer/tokenizer.h"
 
 namespace runahead {
 
@@ -38,8 +39,10 @@ class WantedGrammar {
 // fires with ABORTED.
 class GrammarSource {
  public:
-  // `vocab`: rows of the model's head. The file's vocabulary is read when the first form is wanted.
-  GrammarSource(std::shared_ptr<const ModelFile> file, int64_t vocab);
+  using OpenTokenizer = std::function<absl::StatusOr<std::shared_ptr<const Tokenizer>>()>;
+  // `vocab`: rows of the model's head. `open` gives the model's tokenizer, when the first form is wanted, and again for
+  // the next one where it failed.
+  GrammarSource(OpenTokenizer open, int64_t vocab);
   ~GrammarSource();
 
   // Returns at once. Forms that were wanted lately are kept compiled.
@@ -51,7 +54,7 @@ class GrammarSource {
   std::shared_ptr<WantedGrammar> Next() RUNAHEAD_EXCLUDES(mu_);
   absl::StatusOr<std::shared_ptr<const CompiledGrammar>> Compile(const StructureSpec& spec);
 
-  const std::shared_ptr<const ModelFile> file_;
+  const OpenTokenizer open_;
   const int64_t vocab_;
   std::unique_ptr<GrammarCompiler> compiler_;  // of thread_; null until the first form is wanted
   Mutex mu_;

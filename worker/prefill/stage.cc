@@ -79,6 +79,11 @@ void PrefillStage::Start(PrefillJob job) {
     refused.status = CheckJobMemory(LayerRowsOf(job, *model_, device_), options_.memory_bytes / 2);
   }
   const auto running = std::make_shared<Running>(std::move(job));
+  if (refused.status.ok() && running->job.tail()) {
+    auto grammar = WantGrammar(running->job.rules, options_.grammars.get());
+    refused.status = grammar.status();
+    if (grammar.ok()) running->grammar = *std::move(grammar);
+  }
   {
     MutexLock lock(mu_);
     if (refused.status.ok() && stopping_) refused = {absl::UnavailableError("the worker is stopping"), JobCause::kOwn};

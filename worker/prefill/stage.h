@@ -49,6 +49,8 @@ struct PrefillStageOptions {
   std::function<void(int64_t)> on_pass = {};    // a pass begins with so many prompts; the stage's thread, short
   // Of the stage's thread and its stream; null: one of its own.
   std::shared_ptr<ProgressMeter> progress = nullptr;
+  // Compiles the forms that jobs ask for; null: a tail with such a job refuses it with UNIMPLEMENTED.
+  std::shared_ptr<GrammarSource> grammars = nullptr;
 };
 
 // Thread-safe. One thread steps the loops of at most two passes that are half done: an ordered one, and an interleaved
@@ -116,7 +118,8 @@ class PrefillStage {
   static void AccountWait(Pass& pass, absl::Time now);
   void ReportFirstTokens(Pass& pass);
   absl::Status ReportFirstToken(const Pass& pass, const Running& running);
-  absl::StatusOr<Sampled> SampleFirst(const PrefillJob& job, const Tensor& logits);
+  static Event MissingGrammar(const Pass& pass);
+  absl::StatusOr<Sampled> SampleFirst(const Running& running, const Tensor& logits);
   void EndPass(Pass& pass);
   void Abandon(const Running& running);
   static void Leave(Pass& pass, Running& running, absl::Time now);

@@ -85,6 +85,10 @@ absl::Status PrefillStage::Step(Pass& pass) {
   if (!pass.half_done()) RUNAHEAD_RETURN_IF_ERROR(Begin(pass));
   AccountWait(pass, MonotonicNow());
   if (pass.loop->done()) {
+    if (const Event grammar = MissingGrammar(pass); !grammar.fired()) {
+      Await(pass, {grammar, PrefillWait::For::kDevice});
+      return absl::OkStatus();
+    }
     pass.over = true;
     ReportFirstTokens(pass);
     return absl::OkStatus();
@@ -156,6 +160,18 @@ void PrefillStage::AccountWait(Pass& pass, absl::Time now) {
   pass.waiting_from = now;
 }
 
+// Fires once one more grammar is there, or never will be; has fired where no job lacks its grammar.
+Event PrefillStage::MissingGrammar(const Pass& pass) {
+  for (const auto& running : pass.jobs) {
+    if (running->grammar == nullptr || running->grammar->ready().fired()) continue;
+    // One without a grammar is that job's failure, not the pass's.
+    const EventSource settled;
+    running->grammar->ready().OnFire([settled](const absl::Status&) { settled.Fire(absl::OkStatus()); });
+    return settled.event();
+  }
+  return Event();
+}
+
 void PrefillStage::ReportFirstTokens(Pass& pass) {
   for (const auto& running : pass.jobs) {
     if (running->job.tail()) running->computed = ReportFirstToken(pass, *running);
@@ -165,7 +181,7 @@ void PrefillStage::ReportFirstTokens(Pass& pass) {
 absl::Status PrefillStage::ReportFirstToken(const Pass& pass, const Running& running) {
   const auto row = static_cast<int64_t>(running.place);  // all jobs of a pass of several are tails
   progress_->Begin(1);                                   // the first one may compile kernels, too
-  const absl::StatusOr<Sampled> token = SampleFirst(running.job, pass.loop->logits().Rows(row, 1));
+  const absl::StatusOr<Sampled> token = SampleFirst(running, pass.loop->logits().Rows(row, 1));
   progress_->End();
   RUNAHEAD_RETURN_IF_ERROR(token.status());
   pass.loop->exchange(running.place).Sampled();

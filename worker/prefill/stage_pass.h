@@ -20,6 +20,7 @@ struct PrefillStage::Running {
   explicit Running(PrefillJob to_run) : job(std::move(to_run)) {}
 
   const PrefillJob job;
+  std::shared_ptr<const WantedGrammar> grammar;  // of a tail whose job has a structure; else null
   const absl::Time started = MonotonicNow();
   const JobStop stop;
   Allowance allowance = Allowance::Left(job.allowance_s);  // of those that overtake it

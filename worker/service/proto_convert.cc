@@ -1,5 +1,9 @@
 #include "worker/service/proto_convert.h"
 
+#include <utility>
+
+#include "server/rpc/structure_proto.h"
+
 namespace runahead {
 
 LeaseId LeaseFromProto(const v1::LeaseId& lease) {
@@ -34,6 +38,11 @@ DrawRules DrawRulesFromProto(const v1::DrawRules& rules) {
   result.min_tokens = rules.min_tokens();
   result.end_ids.assign(rules.end_ids().begin(), rules.end_ids().end());
   for (const v1::TokenIds& bad : rules.bad_ids()) result.bad_ids.emplace_back(bad.ids().begin(), bad.ids().end());
+  if (rules.has_structure()) {
+    absl::StatusOr<StructureSpec> structure = StructureFromProto(rules.structure());
+    // One without a form is refused like a grammar without text: when it is compiled.
+    result.structure = structure.ok() ? *std::move(structure) : StructureSpec{.kind = StructureKind::kGrammar};
+  }
   return result;
 }
 
