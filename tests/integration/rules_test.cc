@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/grammar/grammar_compiler.h"
 #include "tests/integration/local_cluster.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/small_model.h"
@@ -95,6 +96,27 @@ TEST_F(RulesTest, BadWordsOfOneTokenAndOfTwoDoNotCome) {
   EXPECT_THAT(Ask(request).ids, Not(Contains(id)));
 }
 
+// The tail draws the first token, decode the others; and an answer goes on behind what its client has.
+TEST_F(RulesTest, AnAnswerHasItsForm) {
+  if (!StructuredOutputStatus().ok()) GTEST_SKIP() << "did not run here: " << StructuredOutputStatus().message();
+  v1::GenerateRequest request = Request(40);
+  request.mutable_stop()->set_ignore_eos(false);
+  request.mutable_structure()->set_regex("(north|south)-[0-9]{2}(east|west)?");
+  for (const uint64_t seed : {1, 2, 3}) {
+    request.mutable_sampling()->set_temperature(seed == 1 ? 0.0f : 1.5f);
+    request.mutable_sampling()->set_seed(seed);
+    request.clear_output_ids();
+    const Answer whole = Ask(request);
+    EXPECT_EQ(whole.finished.reason(), v1::FINISH_REASON_STOP);
+    EXPECT_THAT(whole.text, ::testing::MatchesRegex("(north|south)-[0-9][0-9](east|west)?"));
+    request.mutable_output_ids()->Add(whole.ids.begin(), whole.ids.begin() + 3);
+    EXPECT_EQ(Ask(request).ids, std::vector<int32_t>(whole.ids.begin() + 3, whole.ids.end()));
+  }
+  request.clear_output_ids();
+  request.mutable_structure()->set_regex("(a");
+  EXPECT_EQ(cluster_->Generate(request).status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
 TEST_F(RulesTest, ATruncatedPromptIsAnsweredAsItsEnd) {
   const std::vector<int32_t> ids = SyntheticIds(90, 2);
   const Answer end = Ask(RequestOf({ids.end() - 25, ids.end()}, 8));
@@ -109,10 +131,10 @@ TEST_F(RulesTest, ATimeoutEndsAnAnswer) {
   v1::GenerateRequest request = Request(1);
   request.mutable_stop()->clear_max_tokens();
   request.mutable_stop()->set_fill_context(true);
-  request.set_timeout_s(0.2);
+  request.set_timeout_s(0.001);
   const Answer answer = cluster_->Generate(request);
   EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-  EXPECT_THAT(answer.status.error_message(), HasSubstr("timeout_s: the request's 0.2 seconds are over"));
+  EXPECT_THAT(answer.status.error_message(), HasSubstr("timeout_s: the request's 0.001 seconds are over"));
 }
 
 TEST_F(RulesTest, TheLogSaysForWhom) {

@@ -242,6 +242,7 @@ void TestChain::Assemble(const LoadedModel& loaded, std::vector<std::unique_ptr<
     options.on_memory = [&member](int64_t bytes) { member.memory = bytes; };
     options.on_pass = [&member](int64_t prompts) { member.passes.Add(prompts); };
     options.progress = member.progress;
+    options.grammars = loaded.grammars;
     auto stage = PrefillStage::Create(options, *loaded.device, loaded.model, handoff, member.news);
     RUNAHEAD_CHECK(stage.ok());
     member.stage = *std::move(stage);

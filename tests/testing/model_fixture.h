@@ -10,6 +10,7 @@
 #include "tests/testing/dense_kv.h"
 #include "tests/testing/device_tensor.h"
 #include "tests/testing/synthetic_gguf.h"
+#include "worker/model/grammar_source.h"
 #include "worker/model/model.h"
 
 namespace runahead {
@@ -19,6 +20,7 @@ struct LoadedModel {
   std::shared_ptr<const ModelFile> file;
   std::shared_ptr<Device> device;
   std::shared_ptr<const Model> model;
+  std::shared_ptr<GrammarSource> grammars = nullptr;  // for stages; null: their jobs ask for no form
 };
 LoadedModel LoadForTest(const std::string& path, DType dtype, int threads);
 

@@ -3,17 +3,32 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "kernels/base/op_params.h"
+#include "tests/testing/letter_tokenizer.h"
 #include "worker/model/draw_rules.h"
 
 namespace runahead::testing {
 
+// Of tokens that are letters (letter_tokenizer.h): whether the choices leave `id` behind the output.
+inline bool IsOfAChoice(const std::vector<std::string>& choices, absl::Span<const int32_t> output, int32_t id) {
+  std::string text;
+  for (const int32_t letter : output) text += static_cast<char>('a' + letter);
+  const auto goes_on = [&](const std::string& choice) {
+    if (id == kLettersEnd) return choice == text;
+    return id < kLetters && choice.rfind(text + static_cast<char>('a' + id), 0) == 0;
+  };
+  return std::any_of(choices.begin(), choices.end(), goes_on);
+}
+
+// Of structures, choices only.
 inline bool IsForbidden(const DrawRules& rules, absl::Span<const int32_t> output, int32_t id) {
   const auto end = std::count(rules.end_ids.begin(), rules.end_ids.end(), id);
   if (static_cast<int64_t>(output.size()) < rules.min_tokens && end > 0) return true;
+  if (rules.structure.has_value() && !IsOfAChoice(rules.structure->choices, output, id)) return true;
   std::vector<int32_t> with(output.begin(), output.end());
   with.push_back(id);
   return std::any_of(rules.bad_ids.begin(), rules.bad_ids.end(), [&](const std::vector<int32_t>& bad) {

@@ -92,6 +92,7 @@ class DecodeEngineTest : public ::testing::Test {
     options.max_batch = max_batch;
     options.step_rows = step_rows;
     options.progress = progress_;
+    options.grammars = grammars_;
     steps_.clear();
     options.on_step = [this](const DecodeStep& step) {
       steps_.push_back(step);
@@ -133,6 +134,7 @@ class DecodeEngineTest : public ::testing::Test {
   HashDevice device_;
   FakeClock clock_;
   const std::shared_ptr<ProgressMeter> progress_ = std::make_shared<ProgressMeter>(clock_);  // of all engines
+  std::shared_ptr<GrammarSource> grammars_;  // for engines made from then on
   Door door_;
   std::atomic<bool> fail_{false};  // every pass
   std::set<int32_t> bad_;          // positions: a pass that has one of them fails

@@ -182,6 +182,60 @@ TEST_F(DecodeEngineTest, RulesSeeTheOutputThatIsThere) {
   store_->Release(whole.lease);
 }
 
+// Beside others, with and without bad ids; from output that is there, too.
+TEST_F(DecodeEngineTest, AnswersKeepTheirForm) {
+  if (!StructuredOutputStatus().ok()) GTEST_SKIP() << "did not run here: " << StructuredOutputStatus().message();
+  grammars_ = std::make_shared<GrammarSource>([] { return testing::MakeLetterTokenizer(); }, HashModel::kVocab);
+  MakeEngine(16);
+  std::vector<DecodeSequence> sequences;
+  for (int i = 0; i < 6; ++i) {
+    DecodeSequence sequence = MakeSequence(980 + i, 20 + i, 30);
+    sequence.stop_ids = {testing::kLettersEnd};
+    if (i % 3 != 2) {
+      sequence.rules.structure = {.kind = StructureKind::kChoice, .choices = {"abc", "abdefg", "axyz", "awwwwwww"}};
+      sequence.output_ids = {0};
+      if (i == 1) sequence.output_ids = {0, 'w' - 'a', 'w' - 'a'};
+      if (i == 4) sequence.rules.bad_ids = {{0, 1}};
+    }
+    if (i >= 3) sequence.sampling.temperature = 5, sequence.sampling.seed = static_cast<uint64_t>(i);
+    sequences.push_back(sequence);
+  }
+  door_.Shut();
+  std::vector<std::shared_ptr<CollectingSink>> sinks;
+  for (const DecodeSequence& sequence : sequences) {
+    Fill(sequence);
+    sinks.push_back(Add(sequence));
+  }
+  door_.Open();
+  for (size_t i = 0; i < sinks.size(); ++i) {
+    EXPECT_EQ(sinks[i]->AwaitEnd(), absl::OkStatus());
+    EXPECT_EQ(sinks[i]->ids(), ExpectedTokens(sequences[i])) << i;
+    if (sequences[i].rules.structure.has_value()) {
+      EXPECT_EQ(sinks[i]->ids().back(), testing::kLettersEnd) << i;
+    }
+  }
+  ExpectNothingHeld();
+}
+
+TEST_F(DecodeEngineTest, OutputThatDoesNotHaveTheFormEndsTheSequence) {
+  if (!StructuredOutputStatus().ok()) GTEST_SKIP() << "did not run here: " << StructuredOutputStatus().message();
+  DecodeSequence other = MakeSequence(990, 20, 30);
+  other.rules.structure = {.kind = StructureKind::kChoice, .choices = {"abc"}};
+  other.output_ids = {1};
+  const absl::Status none = engine_->Add(other, std::make_shared<CollectingSink>()).status();
+  EXPECT_EQ(none.code(), absl::StatusCode::kUnimplemented) << "nobody compiles forms: " << none;
+  grammars_ = std::make_shared<GrammarSource>([] { return testing::MakeLetterTokenizer(); }, HashModel::kVocab);
+  MakeEngine(16);
+  DecodeSequence again = MakeSequence(991, 20, 30), wrong = MakeSequence(992, 20, 30);
+  again.rules.structure = other.rules.structure, again.output_ids = other.output_ids;
+  wrong.rules.structure = {.kind = StructureKind::kRegex, .text = "(a"};
+  Fill(again), Fill(wrong);
+  const auto sink = Add(again), refused = Add(wrong);
+  EXPECT_EQ(sink->AwaitEnd().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused->AwaitEnd().message()), HasSubstr("structure.regex"));
+  ExpectNothingHeld();
+}
+
 TEST_F(DecodeEngineTest, RulesThatLeaveNoTokenEndTheSequenceAndSayWhy) {
   DecodeSequence none = MakeSequence(960, 20, 40);
   for (int32_t id = 0; id < testing::HashModel::kVocab; ++id) none.rules.end_ids.push_back(id);

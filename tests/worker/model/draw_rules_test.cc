@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/letter_tokenizer.h"
 #include "tests/testing/plain_rules.h"
 
 namespace runahead {
@@ -52,6 +53,27 @@ TEST(TokenMask, IsTheSameUntilATokenComes) {
   mask.Append(1);
   const std::vector<uint32_t> first = NextOf(mask);
   EXPECT_EQ(NextOf(mask), first);
+}
+
+TEST(TokenMask, AFormAndBadIdsHoldTogether) {
+  if (!StructuredOutputStatus().ok()) GTEST_SKIP() << "did not run here: " << StructuredOutputStatus().message();
+  GrammarSource source([] { return testing::MakeLetterTokenizer(); }, 30);
+  DrawRules rules{.bad_ids = {{0, 2}}};
+  rules.structure = {.kind = StructureKind::kChoice, .choices = {"ab", "ac", "a", "b"}};
+  const auto grammar = WantGrammar(rules, &source);
+  ASSERT_TRUE(grammar.ok()) << grammar.status();
+  TokenMask mask(rules, 30, *grammar), behind(rules, 30, *grammar);
+  EXPECT_THAT(NextOf(mask), ::testing::ElementsAre(0b11u));
+  mask.Append(0);
+  EXPECT_THAT(NextOf(mask), ::testing::ElementsAre(0b10u | 1u << testing::kLettersEnd)) << "c is bad behind a";
+  EXPECT_THAT(NextOf(mask), ::testing::ElementsAre(0b10u | 1u << testing::kLettersEnd)) << "the same";
+  mask.Append(1);
+  EXPECT_THAT(NextOf(mask), ::testing::ElementsAre(1u << testing::kLettersEnd));
+  behind.Append(0), behind.Append(1);
+  EXPECT_EQ(NextOf(behind), NextOf(mask)) << "what is there already";
+  TokenMask wrong(rules, 30, *grammar);
+  wrong.Append(1), wrong.Append(1);
+  EXPECT_EQ(wrong.Next().status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(TokenMask, RulesOfIdsThatThereAreNotForbidNothing) {

@@ -6,6 +6,7 @@
 
 #include "absl/algorithm/container.h"
 #include "tests/testing/exactness.h"
+#include "tests/testing/letter_tokenizer.h"
 #include "tests/worker/prefill/given_prefix.h"
 #include "tests/worker/prefill/stage_fixture.h"
 
@@ -99,6 +100,26 @@ TEST_F(StageTest, BiasAndRulesHoldForTheFirstToken) {
   sampling.logit_bias = {{biased, 100}};
   EXPECT_EQ(first_token(sampling, {}), biased);
   EXPECT_NE(first_token(sampling, {.bad_ids = {{biased}}}), biased);
+}
+
+TEST_F(StageTest, TheFirstTokenHasTheForm) {
+  if (!StructuredOutputStatus().ok()) GTEST_SKIP() << "did not run here: " << StructuredOutputStatus().message();
+  const std::vector<int32_t> ids = RandomIds(40, 320, 18);
+  LoadedModel loaded = loaded_;
+  loaded.grammars = std::make_shared<GrammarSource>([] { return testing::MakeLetterTokenizer(); }, 320);
+  TestChain chain(loaded, 1, 60);
+  const auto start = [&](JobId id, const StructureSpec& structure) {
+    PrefillJob job = chain.JobOf(id, 0, 0, {0, 40}, ids, {}, true, absl::InfiniteFuture());
+    job.rules.structure = structure;
+    chain.member(0).stage->Start(job);
+  };
+  start(1, {.kind = StructureKind::kChoice, .choices = {"q", "quit"}});
+  EXPECT_EQ(chain.member(0).news.AwaitFirstToken(1).id, 'q' - 'a');
+  start(2, {.kind = StructureKind::kRegex, .text = "(a"});
+  const absl::Status refused = chain.member(0).news.AwaitDone(2);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+  start(3, {.kind = StructureKind::kChoice, .choices = {"z"}});
+  EXPECT_EQ(chain.member(0).news.AwaitFirstToken(3).id, 'z' - 'a') << "others go on";
 }
 
 TEST_F(StageTest, RulesThatLeaveNoTokenEndTheJobAndSayWhy) {

@@ -1,0 +1,66 @@
+#include "worker/model/grammar_source.h"
+
+#include <atomic>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/letter_tokenizer.h"
+
+namespace runahead {
+namespace {
+
+constexpr int64_t kVocab = 40;
+const StructureSpec kChoice = {.kind = StructureKind::kChoice, .choices = {"ab"}};
+const StructureSpec kWrong = {.kind = StructureKind::kRegex, .text = "(a"};
+
+TEST(GrammarSource, CompilesWhatIsWantedAndSaysWhatCannotBe) {
+  if (!StructuredOutputStatus().ok()) GTEST_SKIP() << "did not run here: " << StructuredOutputStatus().message();
+  std::atomic<int> opened = 0;
+  GrammarSource source([&opened] { return ++opened, testing::MakeLetterTokenizer(); }, kVocab);
+  EXPECT_EQ(opened, 0) << "nobody wants a form";
+  std::vector<std::shared_ptr<const WantedGrammar>> wanted;
+  for (int i = 0; i < 3; ++i) wanted.push_back(source.Want(i == 1 ? kWrong : kChoice));
+  EXPECT_EQ(wanted[0]->ready().Wait(), absl::OkStatus());
+  ASSERT_NE(wanted[0]->grammar(), nullptr);
+  EXPECT_EQ(wanted[1]->ready().Wait().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(wanted[1]->grammar(), nullptr);
+  EXPECT_EQ(wanted[2]->ready().Wait(), absl::OkStatus()) << "others go on";
+  EXPECT_EQ(wanted[2]->grammar(), wanted[0]->grammar()) << "compiled once";
+  EXPECT_EQ(opened, 1);
+  EXPECT_TRUE(GrammarState::Begin(wanted[0]->grammar())->Accept(0).ok());
+}
+
+TEST(GrammarSource, ATokenizerThatIsNotThereIsAskedForAgain) {
+  if (!StructuredOutputStatus().ok()) GTEST_SKIP() << "did not run here: " << StructuredOutputStatus().message();
+  std::atomic<int> opened = 0;
+  const auto open = [&opened]() -> absl::StatusOr<std::shared_ptr<const Tokenizer>> {
+    if (++opened == 1) return absl::NotFoundError("the file is away");
+    return testing::MakeLetterTokenizer();
+  };
+  GrammarSource source(open, kVocab);
+  EXPECT_EQ(source.Want(kChoice)->ready().Wait(), absl::NotFoundError("the file is away"));
+  EXPECT_EQ(source.Want(kChoice)->ready().Wait(), absl::OkStatus());
+}
+
+TEST(GrammarSource, WhatIsNotCompiledWhenItEndsIsAborted) {
+  EventSource go_on;
+  std::vector<std::shared_ptr<const WantedGrammar>> wanted;
+  {
+    EventSource opening;
+    const auto open = [&]() -> absl::StatusOr<std::shared_ptr<const Tokenizer>> {
+      opening.Fire(absl::OkStatus());
+      EXPECT_TRUE(go_on.event().Wait().ok());
+      return absl::NotFoundError("the file is away");
+    };
+    GrammarSource source(open, kVocab);
+    for (int i = 0; i < 3; ++i) wanted.push_back(source.Want(kChoice));
+    EXPECT_TRUE(opening.event().Wait().ok());
+    std::thread end([&] { go_on.Fire(absl::OkStatus()); });
+    end.join();
+  }
+  for (const auto& each : wanted) EXPECT_TRUE(each->ready().fired());
+}
+
+}  // namespace
+}  // namespace runahead
