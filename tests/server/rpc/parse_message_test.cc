@@ -79,15 +79,16 @@ int64_t CountedBytes(const std::string& bytes) {
 
 // Never less than what it is for, for what is small on the wire and large in memory, as for what is neither.
 TEST(ParseMessage, CountsWhatAMessageWillTake) {
-  v1::GenerateRequest chat, ids, stops, prompt, calls;
+  v1::GenerateRequest chat, ids, stops, prompt, calls, biases;
   for (int i = 0; i < 50'000; ++i) {
     chat.mutable_chat()->add_messages();
     calls.mutable_chat()->add_messages()->set_tool_calls("[]");
     ids.mutable_token_ids()->add_ids(i);
     stops.mutable_stop()->add_stop("a");
+    (*biases.mutable_sampling()->mutable_logit_bias())[i] = 1;
   }
   prompt.set_prompt(std::string(1 << 20, 'a'));
-  for (const v1::GenerateRequest& request : {chat, ids, stops, prompt, calls}) {
+  for (const v1::GenerateRequest& request : {chat, ids, stops, prompt, calls, biases}) {
     const auto least = static_cast<int64_t>(request.SpaceUsedLong());
     const int64_t counted = CountedBytes(request.SerializeAsString());
     EXPECT_GE(counted, least);
@@ -101,7 +102,7 @@ TEST(ParseMessage, CountsWhatAMessageWillTake) {
 
 // A part that the message's type does not have is kept as it came. A group holds any number of them.
 TEST(ParseMessage, CountsWhatIsWithinUnknownGroups) {
-  constexpr char kBegin = (14 << 3) | 3, kEnd = (14 << 3) | 4, kText = (4 << 3) | 2, kNumber = 4 << 3;
+  constexpr char kBegin = (10 << 3) | 3, kEnd = (10 << 3) | 4, kText = (4 << 3) | 2, kNumber = 4 << 3;
   std::string texts(1, kBegin), numbers(1, kBegin), groups;
   for (int i = 0; i < 50'000; ++i) {
     texts.append({kText, '\0'});
