@@ -24,7 +24,9 @@ absl::Status InField(const StructureSpec& spec, const absl::Status& status) {
 }
 
 bool IsUtf8(absl::string_view text) {
-  return text.empty() || FirstUtf8Run({text.data(), text.size()}).text.size() == text.size();
+  if (text.empty()) return true;
+  const Utf8Run run = FirstUtf8Run({text.data(), text.size()});
+  return run.valid && run.text.size() == text.size();
 }
 
 absl::Status CheckSize(const StructureSpec& spec) {

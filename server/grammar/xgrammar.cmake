@@ -12,7 +12,13 @@ if(NOT RUNAHEAD_STRUCTURE STREQUAL OFF)
   set(missing "")
   set(sources "${RUNAHEAD_XGRAMMAR}")
   if(NOT sources)
-    execute_process(COMMAND ${CMAKE_SOURCE_DIR}/deploy/xgrammar
+    # What could not be fetched is not tried again each time, which takes a quarter of a minute.
+    set(how "")
+    if(RUNAHEAD_XGRAMMAR_TRIED AND RUNAHEAD_STRUCTURE STREQUAL AUTO)
+      set(how --cached)
+    endif()
+    set(RUNAHEAD_XGRAMMAR_TRIED ON CACHE INTERNAL "deploy/xgrammar was asked to fetch the sources")
+    execute_process(COMMAND ${CMAKE_SOURCE_DIR}/deploy/xgrammar ${how}
       OUTPUT_VARIABLE sources OUTPUT_STRIP_TRAILING_WHITESPACE
       ERROR_VARIABLE reason ERROR_STRIP_TRAILING_WHITESPACE
       RESULT_VARIABLE failed)

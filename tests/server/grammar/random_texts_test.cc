@@ -49,13 +49,13 @@ const char* const kSchemas[] = {
     R"({"type":"array","items":{"anyOf":[{"$ref":"#"},{"type":"integer"}]},"maxItems":2})",
 };
 
-constexpr int64_t kHeadRows = 300;
+constexpr int64_t kModelRows = 300;
 constexpr int kTexts = 60;
 
 class RandomTexts : public testing::TestWithParam<int> {
  protected:
   RandomTexts() : tokenizer_(MakeJsonTokenizer()) {
-    auto compiler = GrammarCompiler::Create(*tokenizer_, {.vocabulary_size = kHeadRows});
+    auto compiler = GrammarCompiler::Create(*tokenizer_, {.vocabulary_size = kModelRows});
     EXPECT_TRUE(compiler.ok()) << compiler.status();
     grammar_ = *(*compiler)->Compile({.kind = StructureKind::kJsonSchema, .text = schema()});
   }
@@ -64,11 +64,11 @@ class RandomTexts : public testing::TestWithParam<int> {
 
   // The next id, rather one that ends something than one that goes on with it.
   int32_t Draw(GrammarState& state) {
-    std::vector<uint32_t> mask((kHeadRows + 31) / 32);
+    std::vector<uint32_t> mask((kModelRows + 31) / 32);
     EXPECT_TRUE(state.FillMask(absl::MakeSpan(mask)).ok());
     std::vector<int32_t> all;
     std::vector<int32_t> ends;
-    for (int32_t id = 0; id < kHeadRows; ++id) {
+    for (int32_t id = 0; id < kModelRows; ++id) {
       if ((mask[id / 32] >> (id % 32) & 1) == 0) continue;
       all.push_back(id);
       const std::string_view bytes = tokenizer_->TokenBytes(id);

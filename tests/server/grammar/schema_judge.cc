@@ -16,8 +16,21 @@ bool HasType(const json& value, const std::string& type) {
   return value.type_name() == type;
 }
 
-size_t Characters(const std::string& text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
+// `text` is UTF-8.
+std::wstring Characters(const std::string& text) {
+  std::wstring characters;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte & 0xC0) == 0x80) {
+      characters.back() = characters.back() << 6 | (byte & 0x3F);
+    } else {
+      characters += static_cast<wchar_t>(byte < 0x80   ? byte
+                                         : byte < 0xE0 ? byte & 0x1F
+                                         : byte < 0xF0 ? byte & 0xF
+                                                       : byte & 7);
+    }
+  }
+  return characters;
 }
 
 class Judge {
@@ -60,13 +73,16 @@ class Judge {
     if (schema.contains("maximum") && value > schema["maximum"]) return false;
     if (schema.contains("exclusiveMinimum") && value <= schema["exclusiveMinimum"]) return false;
     if (schema.contains("exclusiveMaximum") && value >= schema["exclusiveMaximum"]) return false;
-    return !schema.contains("multipleOf") || std::fmod(value, schema["multipleOf"].get<double>()) == 0;
+    constexpr double kExact = 9007199254740992;  // beyond it a double says nothing
+    return !schema.contains("multipleOf") || std::abs(value) > kExact ||
+           std::fmod(value, schema["multipleOf"].get<double>()) == 0;
   }
 
   static bool Text(const json& schema, const std::string& value) {
-    if (schema.contains("minLength") && Characters(value) < schema["minLength"]) return false;
-    if (schema.contains("maxLength") && Characters(value) > schema["maxLength"]) return false;
-    return !schema.contains("pattern") || std::regex_search(value, std::regex(schema["pattern"].get<std::string>()));
+    if (schema.contains("minLength") && Characters(value).size() < schema["minLength"]) return false;
+    if (schema.contains("maxLength") && Characters(value).size() > schema["maxLength"]) return false;
+    return !schema.contains("pattern") ||
+           std::regex_search(Characters(value), std::wregex(Characters(schema["pattern"])));
   }
 
   bool Items(const json& schema, const json& value) const {

@@ -133,9 +133,7 @@ TEST(StructureSpec, LeavesNothingOpen) {
             R"({"type":"array","prefixItems":[{"type":"null"}],"items":false})");
   EXPECT_EQ(Schema(R"({"type":["string","null"],"maxLength":3})"),
             R"({"anyOf":[{"type":"string","maxLength":3},{"type":"null"}]})");
-  EXPECT_EQ(Schema(R"({"type":"string","pattern":"^a.$"})"),
-            R"({"type":"string","pattern":"a[^\\u0000-\u001f\"\\\\\\u2028-\\u2029]"})")
-      << "?";
+  EXPECT_EQ(Schema(R"({"type":"string","pattern":"^a\\d$"})"), R"({"type":"string","pattern":"a[0-9]"})");
   EXPECT_EQ(Schema(R"({"oneOf":[{"type":"object","properties":{"k":{"const":"a"}},"required":["k"]},
                                 {"type":"object","properties":{"k":{"enum":["b","c"]}},"required":["k"]},{"type":"null"}]})")
                 .substr(0, 9),
