@@ -29,7 +29,7 @@ LAYERS = {
 }
 ASSEMBLY = {"worker"}  # its main, in pieces
 SIDEWAYS = {
-    "server/rpc": {"scheduler/partition", "server/base"},
+    "server/rpc": {"scheduler/partition", "server/base", "server/grammar"},
     "server/task": {"server/base"},
     "server/tokenizer": {"server/base"},
     "server/grammar": {"server/base", "server/tokenizer"},

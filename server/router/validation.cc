@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/printable.h"
+#include "server/router/structure_check.h"
 #include "server/rpc/schedule_proto.h"
 #include "server/rpc/status.h"
 #include "server/tokenizer/chat_template.h"
@@ -209,6 +210,7 @@ absl::Status ValidateRequest(const v1::GenerateRequest& request, const ModelInfo
   RUNAHEAD_RETURN_IF_ERROR(CheckSampling(request.sampling()));
   RUNAHEAD_RETURN_IF_ERROR(CheckStop(request.stop(), model));
   RUNAHEAD_RETURN_IF_ERROR(CheckOutput(request, model));
+  RUNAHEAD_RETURN_IF_ERROR(CheckStructureOf(request));
   if (request.has_experiment() && !experiments) {
     return Invalid("experiment", "this router runs without --experiments");
   }

@@ -163,8 +163,8 @@ class SdkTest(fixture.ClusterTest):
             self.client.chat.completions.create(model="other", messages=self.MESSAGES)
         self.assertEqual(missing.exception.code, "model_not_found")
         with self.assertRaises(openai.BadRequestError) as unsupported:
-            self.chat(response_format={"type": "json_object"})
-        self.assertEqual(unsupported.exception.param, "response_format")
+            self.chat(response_format={"type": "xml"})
+        self.assertEqual(unsupported.exception.param, "response_format.type")
 
     def test_a_closed_stream_ends_its_request(self):
         with self.chat(stream=True, max_tokens=fixture.LONG) as stream:

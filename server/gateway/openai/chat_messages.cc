@@ -115,20 +115,33 @@ absl::Status ReadMessages(JsonObject& body, v1::ChatMessages& chat, std::vector<
   return messages->ForElements([&](JsonSlice message) { return AddMessage(message, chat, ignored); });
 }
 
-// tool_choice: whether the model may call tools at all.
-absl::StatusOr<bool> ReadToolChoice(JsonObject& body) {
+constexpr char kToolChoices[] = "\"auto\", \"none\", \"required\" or the name of a tool";
+
+// {"type": "function", "function": {"name"}}.
+absl::StatusOr<ToolUse> ReadNamedTool(JsonSlice value) {
+  RUNAHEAD_ASSIGN_OR_RETURN(JsonObject choice, JsonObject::Read(value, "tool_choice"));
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<std::string> type, choice.String("type"));
+  const std::optional<JsonSlice> named = choice.Find("function");
+  if (type.value_or("function") != "function" || !named.has_value()) {
+    return InvalidField("tool_choice", "it names no function");
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(JsonObject function, JsonObject::Read(*named, "tool_choice.function"));
+  RUNAHEAD_ASSIGN_OR_RETURN(std::optional<std::string> name, function.String("name"));
+  if (!name.has_value()) return InvalidField("tool_choice.function.name", "it is missing");
+  return ToolUse{true, true, std::move(name)};
+}
+
+absl::StatusOr<ToolUse> ReadToolChoice(JsonObject& body) {
   const std::optional<JsonSlice> choice = body.Find("tool_choice");
-  if (!choice.has_value()) return true;
-  if (choice->kind() == JsonSlice::Kind::kObject) {
-    return InvalidField("tool_choice", "to name a tool is not supported here; \"auto\" or \"none\" is allowed");
-  }
-  if (choice->kind() != JsonSlice::Kind::kString) {
-    return body.Wrong("tool_choice", *choice, "\"auto\" or \"none\"");
-  }
+  if (!choice.has_value()) return ToolUse{true, false, std::nullopt};
+  if (choice->kind() == JsonSlice::Kind::kObject) return ReadNamedTool(*choice);
+  if (choice->kind() != JsonSlice::Kind::kString) return body.Wrong("tool_choice", *choice, kToolChoices);
   const std::string name = choice->String();
-  if (name == "auto" || name == "none") return name == "auto";
+  if (name == "auto" || name == "none" || name == "required") {
+    return ToolUse{name != "none", name == "required", std::nullopt};
+  }
   return InvalidField("tool_choice",
-                      absl::StrCat("\"", Printable(name), "\" is not supported here; \"auto\" or \"none\" is allowed"));
+                      absl::StrCat("\"", Printable(name), "\" is not supported here; ", kToolChoices, " is allowed"));
 }
 
 }  // namespace
@@ -145,14 +158,17 @@ absl::Status ReadChatMembers(JsonObject& body, v1::ChatMessages& chat, std::vect
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> ReadTools(JsonObject& body, v1::ChatMessages& chat) {
-  RUNAHEAD_ASSIGN_OR_RETURN(const bool may_call, ReadToolChoice(body));
+absl::StatusOr<ToolUse> ReadTools(JsonObject& body, v1::ChatMessages& chat) {
+  RUNAHEAD_ASSIGN_OR_RETURN(ToolUse use, ReadToolChoice(body));
   const std::optional<JsonSlice> tools = body.Find("tools");
-  if (!tools.has_value()) return false;
-  if (tools->kind() != JsonSlice::Kind::kArray) return body.Wrong("tools", *tools, "an array of tools");
-  if (tools->IsEmpty() || !may_call) return false;
+  if (tools.has_value() && tools->kind() != JsonSlice::Kind::kArray) {
+    return body.Wrong("tools", *tools, "an array of tools");
+  }
+  const bool none = !tools.has_value() || tools->IsEmpty();
+  if (none && use.must_call) return InvalidField("tool_choice", "there are no tools to call");
+  if (none || !use.may_call) return ToolUse();
   chat.set_tools(std::string(tools->text()));
-  return true;
+  return use;
 }
 
 }  // namespace runahead

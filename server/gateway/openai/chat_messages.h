@@ -1,6 +1,7 @@
 // The chat of a request: messages, tools, and what its template is told.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,14 @@ namespace runahead {
 // that is no text.
 absl::Status ReadChatMembers(JsonObject& body, v1::ChatMessages& chat, std::vector<std::string>& ignored);
 
-// tools and tool_choice. False: the model may call none. INVALID_ARGUMENT for a choice that forces a call.
-absl::StatusOr<bool> ReadTools(JsonObject& body, v1::ChatMessages& chat);
+// What tools and tool_choice say.
+struct ToolUse {
+  bool may_call = false;
+  bool must_call = false;           // one of the tools
+  std::optional<std::string> name;  // with must_call: of the one to call; none: any
+};
+
+// Adds tools to the chat where the model may call them. INVALID_ARGUMENT names the member.
+absl::StatusOr<ToolUse> ReadTools(JsonObject& body, v1::ChatMessages& chat);
 
 }  // namespace runahead

@@ -6,9 +6,11 @@
 #include "kernels/base/status_macros.h"
 #include "server/gateway/openai/calls.h"
 #include "server/gateway/openai/chat_messages.h"
+#include "server/gateway/openai/forced_call.h"
 #include "server/gateway/openai/json_object.h"
 #include "server/gateway/openai/request_members.h"
 #include "server/gateway/openai/sampling_members.h"
+#include "server/gateway/openai/structure_members.h"
 #include "server/gateway/openai/tool_calls.h"
 #include "server/gateway/openai/unsupported_members.h"
 #include "server/rpc/status.h"
@@ -41,6 +43,22 @@ absl::Status ReadCallsAs(const std::string& format, OpenAiCalls& calls) {
   return absl::OkStatus();
 }
 
+// response_format and the like, and calls that are forced. An answer of a given form has no thoughts before it.
+absl::Status ReadForm(JsonObject& body, const ToolUse& use, OpenAiCalls& calls, v1::GenerateRequest& request) {
+  RUNAHEAD_RETURN_IF_ERROR(ReadStructureMembers(body, request));
+  if (use.must_call) {
+    if (request.has_structure()) {
+      return InvalidField("tool_choice", "a forced call does not go with another form of the answer");
+    }
+    RUNAHEAD_ASSIGN_OR_RETURN(*request.mutable_structure(),
+                              ForcedCall(request.chat().tools(), use.name, calls.tool_format));
+  } else if (request.has_structure()) {
+    calls.tool_format.clear();  // what looks like a call is the answer
+  }
+  if (request.has_structure()) calls.reasoning_format.clear();
+  return absl::OkStatus();
+}
+
 // Where the answer goes on with a message, it begins with nothing that the template opens.
 std::string ReasoningFormat(const v1::ChatMessages& chat, const DoorFacts& facts) {
   const bool begins = chat.has_add_generation_prompt() ? chat.add_generation_prompt() : !chat.continue_final_message();
@@ -59,9 +77,10 @@ absl::StatusOr<OpenAiCalls> ReadChatRequest(absl::string_view body, const DoorFa
   calls.model = std::move(model.answer);
   RUNAHEAD_RETURN_IF_ERROR(RefuseUnsupported(members, /*chat=*/true));
   RUNAHEAD_RETURN_IF_ERROR(ReadChatMembers(members, *request.mutable_chat(), calls.ignored));
-  RUNAHEAD_ASSIGN_OR_RETURN(const bool tools, ReadTools(members, *request.mutable_chat()));
-  if (tools) RUNAHEAD_RETURN_IF_ERROR(ReadCallsAs(facts.tool_format, calls));
+  RUNAHEAD_ASSIGN_OR_RETURN(const ToolUse use, ReadTools(members, *request.mutable_chat()));
+  if (use.may_call) RUNAHEAD_RETURN_IF_ERROR(ReadCallsAs(facts.tool_format, calls));
   calls.reasoning_format = ReasoningFormat(request.chat(), facts);
+  RUNAHEAD_RETURN_IF_ERROR(ReadForm(members, use, calls, request));
   RUNAHEAD_RETURN_IF_ERROR(ReadSamplingMembers(members, facts, request));
   RUNAHEAD_RETURN_IF_ERROR(ReadMaxTokens(members, /*otherwise=*/0, *request.mutable_stop()));
   RUNAHEAD_RETURN_IF_ERROR(ReadChatLogprobs(members, calls, *request.mutable_sampling()));

@@ -11,6 +11,7 @@
 #include "server/gateway/openai/json_object.h"
 #include "server/gateway/openai/request_members.h"
 #include "server/gateway/openai/sampling_members.h"
+#include "server/gateway/openai/structure_members.h"
 #include "server/gateway/openai/unsupported_members.h"
 #include "server/rpc/status.h"
 
@@ -135,6 +136,7 @@ absl::StatusOr<OpenAiCalls> ReadCompletionRequest(absl::string_view body, const 
   calls.model = std::move(model.answer);
   RUNAHEAD_RETURN_IF_ERROR(RefuseUnsupported(members, /*chat=*/false));
   RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<GivenPrompt> prompts, ReadPrompts(members));
+  RUNAHEAD_RETURN_IF_ERROR(ReadStructureMembers(members, common));
   RUNAHEAD_RETURN_IF_ERROR(ReadSamplingMembers(members, facts, common));
   RUNAHEAD_RETURN_IF_ERROR(ReadCompletionLogprobs(members, calls, *common.mutable_sampling()));
   RUNAHEAD_RETURN_IF_ERROR(ReadMaxTokens(members, kDefaultCompletionTokens, *common.mutable_stop()));

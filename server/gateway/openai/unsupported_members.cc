@@ -28,11 +28,6 @@ constexpr UnsupportedMember kUnsupported[] = {
     {"documents", Idle::kEmpty},
     {"early_stopping", Idle::kFalse},
     {"functions", Idle::kEmpty},
-    {"guided_choice", Idle::kNone},
-    {"guided_grammar", Idle::kNone},
-    {"guided_json", Idle::kNone},
-    {"guided_json_object", Idle::kFalse},
-    {"guided_regex", Idle::kNone},
     {"include_reasoning", Idle::kTrue},
     {"include_stop_str_in_output", Idle::kFalse},
     {"kv_transfer_params", Idle::kEmpty},
@@ -49,7 +44,6 @@ constexpr UnsupportedMember kUnsupported[] = {
     {"return_tokens_as_token_ids", Idle::kFalse},
     {"skip_special_tokens", Idle::kTrue},
     {"structural_tag", Idle::kNone},
-    {"structured_outputs", Idle::kEmpty},
     {"suffix", Idle::kEmpty},
     {"truncate_prompt_tokens", Idle::kNone},
     {"use_beam_search", Idle::kFalse},
@@ -105,15 +99,6 @@ absl::Status RefuseUnless(JsonObject& body, absl::string_view key, Idle idle) {
   return NotSupported(key);
 }
 
-absl::Status CheckResponseFormat(JsonObject& body) {
-  const std::optional<JsonSlice> value = body.Find("response_format");
-  if (!value.has_value()) return absl::OkStatus();
-  RUNAHEAD_ASSIGN_OR_RETURN(JsonObject format, JsonObject::Read(*value, "response_format"));
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<std::string> type, format.String("type"));
-  if (type == "text") return absl::OkStatus();
-  return InvalidField("response_format", "no type is supported here but \"text\"");
-}
-
 absl::Status CheckModalities(JsonObject& body) {
   const std::optional<JsonSlice> value = body.Find("modalities");
   if (!value.has_value()) return absl::OkStatus();
@@ -143,7 +128,6 @@ absl::Status RefuseUnsupported(JsonObject& body, bool chat) {
   // A chat's special tokens come from its template, a prompt's from the model; and a chat has no echo.
   RUNAHEAD_RETURN_IF_ERROR(RefuseUnless(body, "add_special_tokens", chat ? Idle::kFalse : Idle::kTrue));
   if (chat) RUNAHEAD_RETURN_IF_ERROR(RefuseUnless(body, "echo", Idle::kFalse));
-  RUNAHEAD_RETURN_IF_ERROR(CheckResponseFormat(body));
   RUNAHEAD_RETURN_IF_ERROR(CheckModalities(body));
   return CheckFunctionCall(body);
 }

@@ -255,16 +255,58 @@ INSTANTIATE_TEST_SUITE_P(
         BadChat{"chat_template_kwargs: it is an array; an object is allowed", MEMBERS("\"chat_template_kwargs\":[]")},
         BadChat{"add_generation_prompt: it is 1; true or false is allowed", MEMBERS("\"add_generation_prompt\":1")},
         BadChat{"tools: it is an object; an array of tools is allowed", MEMBERS("\"tools\":{}")},
-        BadChat{"tool_choice: \"required\" is not supported here; \"auto\" or \"none\" is allowed",
-                MEMBERS("\"tool_choice\":\"required\"")},
-        BadChat{"tool_choice: to name a tool is not supported here; \"auto\" or \"none\" is allowed",
-                MEMBERS("\"tool_choice\":{\"type\":\"function\"}")},
-        BadChat{"tool_choice: it is true; \"auto\" or \"none\" is allowed", MEMBERS("\"tool_choice\":true")},
+        BadChat{
+            "tool_choice: \"always\" is not supported here; \"auto\", \"none\", \"required\" or the name of a tool is "
+            "allowed",
+            MEMBERS("\"tool_choice\":\"always\"")},
+        BadChat{"tool_choice: there are no tools to call", MEMBERS("\"tool_choice\":\"required\"")},
+        BadChat{"tool_choice: it names no function", MEMBERS("\"tool_choice\":{\"type\":\"function\"}")},
+        BadChat{"tool_choice: it is true; \"auto\", \"none\", \"required\" or the name of a tool is allowed",
+                MEMBERS("\"tool_choice\":true")},
         BadChat{"echo: it is not supported here; leave it out", MEMBERS("\"echo\":true")},
         BadChat{"add_special_tokens: it is not supported here; leave it out", MEMBERS("\"add_special_tokens\":true")}));
 
 #undef MESSAGES
 #undef MEMBERS
+
+constexpr char kTools[] = R"("tools":[{"type":"function","function":{"name":"add","parameters":{"type":"object"}}}])";
+
+v1::GenerateRequest ReadWith(const DoorFacts& facts, const std::string& members) {
+  const absl::StatusOr<OpenAiCalls> calls = ReadChatRequest(ChatWith(members), facts);
+  EXPECT_TRUE(calls.ok()) << calls.status();
+  return calls.ok() ? calls->calls[0] : v1::GenerateRequest();
+}
+
+TEST(ChatRequest, ForcesACallWhereTheModelsFormIsKnown) {
+  DoorFacts facts = kFacts;
+  facts.tool_format = "hermes";
+  const std::string required = absl::StrCat(kTools, R"(,"tool_choice":"required")");
+  const v1::Structure structure = ReadWith(facts, required).structure();
+  EXPECT_EQ(structure.before(), "<tool_call>\n");
+  EXPECT_THAT(structure.json_schema(), ::testing::HasSubstr(R"("const":"add")"));
+  EXPECT_EQ(ReadWith(facts, absl::StrCat(kTools, R"(,"tool_choice":{"type":"function","function":{"name":"add"}})"))
+                .structure()
+                .json_schema(),
+            structure.json_schema());
+  EXPECT_FALSE(ReadWith(facts, kTools).has_structure());
+  EXPECT_FALSE(ReadWith(facts, absl::StrCat(kTools, R"(,"tool_choice":"none")")).has_structure());
+  EXPECT_EQ(BlamedField(ReadChatRequest(ChatWith(required), kFacts).status()), "tools");
+  EXPECT_EQ(BlamedField(
+                ReadChatRequest(ChatWith(absl::StrCat(required, R"(,"response_format":{"type":"json_object"})")), facts)
+                    .status()),
+            "tool_choice");
+}
+
+TEST(ChatRequest, AnAnswerOfAGivenFormIsAllContent) {
+  DoorFacts facts = kFacts;
+  facts.tool_format = "hermes";
+  facts.reasoning_format = "think";
+  const auto calls = ReadChatRequest(ChatWith(absl::StrCat(kTools, R"(,"guided_regex":"a+")")), facts);
+  ASSERT_TRUE(calls.ok()) << calls.status();
+  EXPECT_EQ(calls->calls[0].structure().regex(), "a+");
+  EXPECT_EQ(calls->tool_format, "");
+  EXPECT_EQ(calls->reasoning_format, "");
+}
 
 TEST(ChatRequest, CopiesOfALongPromptAreBounded) {
   const std::string body =

@@ -121,13 +121,10 @@ TEST(UnsupportedMembers, WhatAsksForNothingPasses) {
                               "\"early_stopping\":false",
                               "\"skip_special_tokens\":true",
                               "\"include_stop_str_in_output\":false",
-                              "\"structured_outputs\":{}",
                               "\"modalities\":[\"text\"]",
-                              "\"response_format\":{\"type\":\"text\"}",
                               "\"functions\":[]",
                               "\"function_call\":\"none\"",
                               "\"documents\":[]",
-                              "\"guided_json\":null",
                               "\"user\":5",
                               "\"metadata\":{\"a\":1}",
                               "\"store\":false",
@@ -151,14 +148,9 @@ TEST(UnsupportedMembers, WhatIsKnownButNotDoneIsNamed) {
                              "\"early_stopping\":true",
                              "\"skip_special_tokens\":false",
                              "\"include_stop_str_in_output\":true",
-                             "\"structured_outputs\":{\"json\":{}}",
                              "\"functions\":[{}]",
                              "\"function_call\":{\"name\":\"f\"}",
                              "\"documents\":[{}]",
-                             "\"guided_json\":{}",
-                             "\"guided_regex\":\"a\"",
-                             "\"guided_choice\":[\"a\"]",
-                             "\"guided_grammar\":\"g\"",
                              "\"structural_tag\":\"s\"",
                              "\"prompt_logprobs\":0",
                              "\"audio\":{}",
@@ -186,12 +178,7 @@ TEST(UnsupportedMembers, WhatIsKnownButNotDoneIsNamed) {
   }
 }
 
-TEST(UnsupportedMembers, FormsOfTheAnswerBesideText) {
-  EXPECT_EQ(Supported("\"response_format\":{\"type\":\"json_object\"}", true).message(),
-            "response_format: no type is supported here but \"text\"");
-  EXPECT_EQ(BlamedField(Supported("\"response_format\":{}", true)), "response_format");
-  EXPECT_EQ(Supported("\"response_format\":\"text\"", true).message(),
-            "response_format: it is a string; an object is allowed");
+TEST(UnsupportedMembers, NothingButText) {
   EXPECT_EQ(Supported("\"modalities\":[\"text\",\"audio\"]", true).message(),
             "modalities: none is supported here but \"text\"");
   EXPECT_EQ(Supported("\"modalities\":\"text\"", true).message(),
