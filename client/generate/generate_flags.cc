@@ -69,6 +69,7 @@ void GenerateFlags::AddTo(CLI::App& app) {
   app.option_defaults()->group("Chats (with --message)");
   template_.AddTo(app);
   sampling_.AddTo(app);
+  structure_.AddTo(app);
   app.option_defaults()->group("Experiments (only where the router runs with --experiments)");
   AddNumber(app, "--width", &width_, "Workers of the chain", "N");
   app.add_option("--parts", parts_, "Tokens of each worker, as in 700,324")->type_name("PARTS");
@@ -86,6 +87,7 @@ absl::StatusOr<v1::GenerateRequest> GenerateFlags::Request() const {
   RUNAHEAD_RETURN_IF_ERROR(FillInput(request));
   for (const std::string& stop : sampling_.stop) RUNAHEAD_RETURN_IF_ERROR(InFlag("--stop", CheckUtf8(stop)));
   sampling_.FillIn(request);
+  RUNAHEAD_RETURN_IF_ERROR(structure_.FillIn(request));
   if (logprobs_) request.mutable_sampling()->set_logprobs(*logprobs_);
   RUNAHEAD_RETURN_IF_ERROR(FillExperiment(request));
   return request;

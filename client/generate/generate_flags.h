@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "client/base/router_flags.h"
 #include "client/generate/sampling_flags.h"
+#include "client/generate/structure_flags.h"
 #include "client/generate/template_flags.h"
 #include "runahead/v1/inference.pb.h"
 
@@ -24,7 +25,8 @@ class GenerateFlags {
   // Keeps references into *this.
   void AddTo(CLI::App& app);
 
-  // After parsing: INVALID_ARGUMENT names the flag and what is wrong with it. Reads --prompt-file and --tools.
+  // After parsing: INVALID_ARGUMENT names the flag and what is wrong with it. Reads --prompt-file, --tools and the
+  // files of the answer's form.
   absl::StatusOr<v1::GenerateRequest> Request() const;
 
   // Of the whole call; infinite without --timeout. INVALID_ARGUMENT unless it is above 0.
@@ -46,6 +48,7 @@ class GenerateFlags {
   std::vector<std::string> messages_;
   TemplateFlags template_;
   SamplingFlags sampling_;
+  StructureFlags structure_;
   std::optional<int32_t> logprobs_, width_;
   std::optional<double> timeout_s_;
   bool json_ = false, trace_ = false;

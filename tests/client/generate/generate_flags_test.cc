@@ -227,5 +227,26 @@ TEST(GenerateFlags, ReadsTheTimeoutInSeconds) {
   EXPECT_EQ(*Parse({"--router", "a:1", "--prompt", "p"})->flags.Timeout(), absl::InfiniteDuration());
 }
 
+TEST(GenerateFlags, SendsTheFormOfTheAnswer) {
+  const std::string path = absl::StrCat(::testing::TempDir(), "/form.", getpid());
+  std::ofstream(path) << "root ::= \"a\"";
+  const auto form = [](std::vector<std::string> args) {
+    args.insert(args.begin(), {"--prompt", "Hello"});
+    const auto request = Request(std::move(args));
+    EXPECT_TRUE(request.ok()) << request.status();
+    return request.ok() ? request->structure() : v1::Structure();
+  };
+  EXPECT_EQ(form({"--json-schema", " {}"}).json_schema(), " {}");
+  EXPECT_EQ(form({"--json-schema", path}).json_schema(), "root ::= \"a\"") << "a file, whatever is in it";
+  EXPECT_TRUE(form({"--json-object"}).json_object());
+  EXPECT_EQ(form({"--regex", "a+"}).regex(), "a+");
+  EXPECT_EQ(form({"--grammar", path}).grammar(), "root ::= \"a\"");
+  EXPECT_THAT(form({"--choice", "a,b", "--choice", "c"}).choice().texts(), ElementsAre("a,b", "c"));
+  unlink(path.c_str());
+  EXPECT_THAT(std::string(Request({"--prompt", "a", "--grammar", path}).status().message()), HasSubstr("--grammar: "));
+  EXPECT_THAT(std::string(Request({"--prompt", "a", "--regex", "a", "--json-object"}).status().message()),
+              HasSubstr("more than one form"));
+}
+
 }  // namespace
 }  // namespace runahead
