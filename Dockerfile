@@ -9,12 +9,14 @@ FROM debian:bookworm-slim AS tools
 WORKDIR /src
 COPY deploy/setup deploy/setup
 RUN deploy/setup build ccache model && rm -rf /var/lib/apt/lists/*
+# Sources that the build fetches from the Python package index (deploy/xgrammar, deploy/flashinfer) are kept in a cache, too.
+# Without a way there, and without them in it, answers of a given form are left out, and cmake says so.
 # Where another cache is mounted, name it: what was compiled once is not compiled again.
 ARG CCACHE_DIR=/root/.cache/ccache
 COPY . .
 
 FROM tools AS build
-RUN --mount=type=cache,target=/root/.cache/ccache \
+RUN --mount=type=cache,target=/root/.cache/ccache --mount=type=cache,target=/root/.cache/runahead \
   deploy/build release -DBUILD_TESTING=OFF -DRUNAHEAD_CUDA=OFF runahead runahead-gateway runahead-router runahead-worker && \
   cmake --install build --prefix /install --strip && rm -rf build
 
@@ -25,7 +27,7 @@ FROM tools AS build-cuda
 COPY --from=toolkit /usr/local/cuda-13.0 /usr/local/cuda
 COPY --from=toolkit /usr/include/nccl.h /usr/local/cuda/include/
 COPY --from=toolkit /usr/lib/x86_64-linux-gnu/libnccl.so* /usr/local/cuda/lib64/
-RUN --mount=type=cache,target=/root/.cache/ccache \
+RUN --mount=type=cache,target=/root/.cache/ccache --mount=type=cache,target=/root/.cache/runahead \
   deploy/build release -DBUILD_TESTING=OFF -DRUNAHEAD_CUDA=ON runahead runahead-gateway runahead-router runahead-worker worker_plugin && \
   cmake --install build --prefix /install --strip && rm -rf build
 # What the plugin links beside the driver, which the container engine brings.
