@@ -5,10 +5,11 @@
 
 namespace runahead {
 
-// A count such as that of {n,m} is kept apart from what it counts, so that counts within counts multiply: an expression
-// is as large as what it stands for when all counts are written out. Each of its characters, or classes of them, is
-// one. Measured: see docs/structure.md.
-inline constexpr int64_t kMaxCount = 1000;        // of a single one
-inline constexpr int64_t kMaxWrittenOut = 20000;  // of all together
+// Counts within counts multiply, as in ((a{9}){9}){9}: an expression is as large as what it stands for when all counts
+// are written out. Each of its characters, or classes of them, is one. Measured: see docs/structure.md.
+inline constexpr int64_t kMaxCount = 1000;       // of a single one
+inline constexpr int64_t kMaxWrittenOut = 2000;  // of all together
+// Of one object: time grows by the square of those that may be left out.
+inline constexpr int64_t kMaxProperties = 500;
 
 }  // namespace runahead

@@ -20,6 +20,9 @@
 namespace runahead {
 namespace {
 
+// xgrammar keeps what parts of forms have in common, within one form and from one to the next.
+constexpr int64_t kPartCacheBytes = int64_t{16} << 20;
+
 class CompiledForm : public CompiledGrammar {
  public:
   explicit CompiledForm(xgrammar::CompiledGrammar compiled)
@@ -99,8 +102,9 @@ class CachingCompiler : public GrammarCompiler {
  public:
   CachingCompiler(const std::vector<std::string>& bytes, const std::vector<int32_t>& ends, size_t cache_bytes)
       : cache_bytes_(cache_bytes),
-        text_(Vocabulary(bytes, ends), /*max_threads=*/1, /*cache_enabled=*/false),
-        json_(Vocabulary(JsonVocabularyBytes(bytes), ends), /*max_threads=*/1, /*cache_enabled=*/false) {}
+        text_(Vocabulary(bytes, ends), /*max_threads=*/1, /*cache_enabled=*/true, kPartCacheBytes),
+        json_(Vocabulary(JsonVocabularyBytes(bytes), ends), /*max_threads=*/1, /*cache_enabled=*/true,
+              kPartCacheBytes) {}
 
   absl::StatusOr<std::shared_ptr<const CompiledGrammar>> Compile(const StructureSpec& spec) override {
     RUNAHEAD_ASSIGN_OR_RETURN(const CheckedStructure checked, PrepareStructure(spec));
@@ -167,8 +171,8 @@ class CachingCompiler : public GrammarCompiler {
   absl::StatusOr<std::shared_ptr<const CompiledGrammar>> CompileNow(const CheckedStructure& checked) {
     const XgrammarWarnings warnings;
     try {
-      auto form = std::make_shared<const CompiledForm>(checked.is_json ? CompileJson(checked)
-                                                                       : text_.CompileGrammar(checked.text));
+      auto form = std::make_shared<const CompiledForm>(
+          checked.is_json ? CompileJson(checked) : text_.CompileGrammar(xgrammar::Grammar::FromEBNF(checked.text)));
       // What is left out would not be kept.
       if (!warnings.first().empty()) return absl::InvalidArgumentError(OneLine(warnings.first()));
       RUNAHEAD_RETURN_IF_ERROR(CheckBegin(form));

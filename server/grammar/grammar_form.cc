@@ -24,6 +24,8 @@ namespace {
 constexpr absl::string_view kMacros[] = {"TagDispatch", "TokenTagDispatch", "Token", "ExcludeToken",
                                          "Regex",       "Substring"};
 
+constexpr int64_t kTextShare = 16;  // so many characters of a text cost as much as a class
+
 bool BeginsName(char c) {
   return absl::ascii_isalpha(static_cast<unsigned char>(c)) || c == '_';
 }
@@ -165,7 +167,7 @@ class GrammarReader {
       } else if (text_[at_] == end) {
         ++at_;
         SkipBlanks();
-        return Part{graph_.AddAll(place, {}), end == ']' ? 1 : std::max<int64_t>(written, 1)};
+        return Part{graph_.AddAll(place, {}), end == ']' ? 1 : 1 + written / kTextShare};
       }
     }
     return absl::InvalidArgumentError(

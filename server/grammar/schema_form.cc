@@ -94,7 +94,7 @@ class SchemaReader {
     written_ += written;
     if (written_ <= kMaxWrittenOut) return absl::OkStatus();
     return RefuseAt(place, absl::StrCat("with all counts written out, the schema has more than ", kMaxWrittenOut,
-                                        " schemas, characters of its texts and patterns, and items"));
+                                        " schemas, items, and characters of patterns and of bounded texts"));
   }
 
   absl::StatusOr<Json> Definitions(const std::string& keyword, const Json& value, const std::string& place) {
@@ -160,7 +160,6 @@ class SchemaReader {
       RUNAHEAD_ASSIGN_OR_RETURN(types, Types(others["type"], place));
     }
     for (const Json& one : keyword == "enum" ? value : Json::array({value})) {
-      RUNAHEAD_RETURN_IF_ERROR(Spend(static_cast<int64_t>(one.dump().size()), below));
       const bool typed =
           std::any_of(types.begin(), types.end(), [&](const std::string& t) { return IsTypeOf(one, t); });
       if (!types.empty() && !typed) return RefuseAt(below, "a value is not of the type beside it");
@@ -233,10 +232,12 @@ class SchemaReader {
   absl::StatusOr<ReadSchema> Object(const Json& schema, Json json, const std::string& place) {
     const Json properties = schema.value("properties", Json::object());
     if (!properties.is_object()) return RefuseAt(PlaceBelow(place, "properties"), "this is an object of schemas");
+    if (properties.size() > kMaxProperties) {
+      return RefuseAt(PlaceBelow(place, "properties"), absl::StrCat("these are more than ", kMaxProperties));
+    }
     std::vector<int> nodes;
     Json read_properties = Json::object();
     for (const auto& [name, property] : properties.items()) {
-      RUNAHEAD_RETURN_IF_ERROR(Spend(static_cast<int64_t>(name.size()), place));
       RUNAHEAD_ASSIGN_OR_RETURN(ReadSchema read, Schema(property, PlaceBelow(PlaceBelow(place, "properties"), name)));
       read_properties[name] = std::move(read.json);
       nodes.push_back(read.node);

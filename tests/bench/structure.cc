@@ -1,5 +1,8 @@
 // What forms of answers cost with a model's vocabulary: time and memory to compile, time of a mask. Among them the most
 // that is let pass (server/grammar/compile_cost.h).
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <random>
@@ -15,6 +18,8 @@
 
 namespace runahead {
 namespace {
+
+constexpr int kMostSeconds = 8;
 
 struct Named {
   const char* name;
@@ -43,50 +48,69 @@ std::string ManyProperties(int count, const std::string& schema) {
   return absl::StrCat(R"({"type":"object","properties":{)", properties, "}}");
 }
 
+std::string Lengths(int count, int first) {
+  std::string properties;
+  for (int i = 0; i < count; ++i) {
+    absl::StrAppend(&properties, i == 0 ? "" : ",", "\"p", i, R"(":{"type":"string","maxLength":)", first + i, "}");
+  }
+  return absl::StrCat(R"({"type":"object","properties":{)", properties, "}}");
+}
+
+std::string ManyRules() {
+  std::string grammar = "root ::= r0\n";
+  for (int i = 0; i < 400; ++i) {
+    absl::StrAppend(&grammar, "r", i, " ::= \"a\" r", i + 1, " | [b-z]* r", (i * 7) % 400, "\n");
+  }
+  return grammar + "r400 ::= \"x\"\n";
+}
+
 std::vector<Named> Forms() {
-  std::vector<Named> forms = {
-      {"plain schema",
-       Schema(
-           R"({"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer"}},"required":["name"]})")},
+  std::vector<std::string> choices;
+  for (int i = 0; i < 1024; ++i) choices.push_back(absl::StrCat("choice number ", i * 7919 % 1024, Repeated("x", 40)));
+  return {
+      {"plain schema", Schema(R"({"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer"}},
+                              "required":["name"]})")},
       {"any object", {.kind = StructureKind::kJsonObject}},
       {"schema with pattern, maxLength, $ref",
-       Schema(
-           R"({"type":"object","properties":{"id":{"type":"string","pattern":"^[A-Z]{2}[0-9]{4,8}$"},"text":{"type":"string","maxLength":100},
-               "next":{"anyOf":[{"$ref":"#"},{"type":"null"}]}},"required":["id","text"]})")},
+       Schema(R"({"type":"object","properties":{"id":{"type":"string","pattern":"^[A-Z]{2}[0-9]{4,8}$"},
+              "text":{"type":"string","maxLength":100},"next":{"anyOf":[{"$ref":"#"},{"type":"null"}]}},
+              "required":["id","text"]})")},
       {"maxLength 1000", Schema(R"({"type":"string","maxLength":1000})")},
       {"minLength 1000", Schema(R"({"type":"string","minLength":1000})")},
-      {"20 of maxLength 1000", Schema(ManyProperties(20, R"({"type":"string","maxLength":1000})"))},
+      {"maxLength 999 and 1000", Schema(Lengths(2, 999))},
+      {"maxLength 90 to 109", Schema(Lengths(20, 90))},
+      {"seven formats", Schema(R"({"type":"array","items":{"anyOf":[{"format":"email"},{"format":"uri"},
+                               {"format":"ipv6"},{"format":"date-time"},{"format":"duration"},
+                               {"format":"uri-reference"},{"format":"hostname"}]}})")},
       {"pattern .{0,1000}", Schema(R"({"type":"string","pattern":".{0,1000}"})")},
-      {"20 patterns .{0,1000}, alike", Schema(ManyProperties(20, R"({"type":"string","pattern":".{0,1000}"})"))},
+      {"pattern (.{0,1000}){2}", Schema(R"({"type":"string","pattern":"(.{0,999}){2}"})")},
+      {"pattern (\\w*){1000}", Schema(R"({"type":"string","pattern":"(\\w*){1000}"})")},
       {"maxItems 1000", Schema(R"({"type":"array","items":{"type":"string"},"maxItems":1000})")},
-      {"items in items, 3 x 32",
-       Schema(
-           R"({"type":"array","maxItems":32,"items":{"type":"array","maxItems":32,"items":{"type":"array","maxItems":32}}})")},
-      {"1000 properties", Schema(ManyProperties(1000, R"({"type":"string"})"))},
-      {"2000 optional properties", Schema(ManyProperties(2000, "{}"))},
-      {"enum of 1000", Schema(R"({"enum":[)" + Repeated("\"some text\"", 1000, ",") + "]}")},
+      {"items in items in items", Schema(R"({"type":"array","maxItems":600,"items":{"type":"array","maxItems":600,
+                                         "items":{"type":"array","maxItems":600}}})")},
+      {"500 properties", Schema(ManyProperties(500, R"({"type":"string"})"))},
+      {"3 x 500 properties", Schema(absl::StrCat(R"({"anyOf":[)", ManyProperties(500, R"({"type":"string"})"), ",",
+                                                 ManyProperties(500, R"({"type":"integer"})"), ",",
+                                                 ManyProperties(499, R"({"type":"null"})"), "]}"))},
+      {"enum of 64 KiB", Schema(R"({"enum":[)" + Repeated("\"some text\"", 5400, ",") + "]}")},
+      {"const of 60 KB", Schema(R"({"const":")" + Repeated("a", 60000) + "\"}")},
       {"multipleOf 1023", Schema(R"({"type":"integer","multipleOf":1023})")},
+      {"1024 choices of 60", {.kind = StructureKind::kChoice, .choices = choices}},
       {"regex .{1000}", Regex(".{1000}")},
-      {"regex (.{0,1000}){19}", Regex("(.{0,1000}){19}")},
-      {"regex of 20000 characters", Regex(Repeated("a", 20000))},
-      {"regex (a|b|..)*(..){1000}", Regex("(a|ab|abc|abcd)*(a|b|c){1000}")},
+      {"regex .{0,1000}.{0,999}", Regex(".{0,1000}.{0,999}")},
+      {"regex (.{0,100}){20}", Regex("(.{0,100}){20}")},
+      {"regex ([a-z]{1,4} ){400}", Regex("([a-z]{1,4} ){400}")},
+      {"regex of 2000 characters", Regex(Repeated("a", 2000))},
+      {"regex (a|ab|abc|abcd)*(a|b|c){600}", Regex("(a|ab|abc|abcd)*(a|b|c){600}")},
       {"regex (\\w*){1000}", Regex("(\\w*){1000}")},
+      {"regex ((((a*)*)*)*){1000}", Regex("((((a*)*)*)*){1000}")},
       {"regex .*a.{14}", Regex(".*a.{14}")},
-      {"regex (.*a.{14}){60}", Regex("(.*a.{14}){60}")},
-      {"grammar of 1000 rules", Grammar([] {
-         std::string grammar = "root ::= r0\n";
-         for (int i = 0; i < 1000; ++i)
-           absl::StrAppend(&grammar, "r", i, " ::= \"a\" r", i + 1, " | [b-z]* r", (i * 7) % 1000, "\n");
-         return grammar + "r1000 ::= \"x\"\n";
-       }())},
-      {"grammar ([^]{1000}){19}", Grammar("root ::= ([^]{1000}){19}")},
-      {"grammar, counts by rules", Grammar("root ::= a{1000}\na ::= b{1000}\nb ::= c{1000}\nc ::= [^a]{1000}")},
-      {"grammar, nested ambiguous", Grammar("root ::= (root root | \"a\")? \"b\"*")},
+      {"regex (.*a.{14}){100}", Regex("(.*a.{14}){100}")},
+      {"grammar of 400 rules", Grammar(ManyRules())},
+      {"grammar ([^]{1000}){2}", Grammar("root ::= ([^]{1000}){2}")},
+      {"grammar, counts by rules", Grammar("root ::= a{499}\na ::= b{500}\nb ::= c{500}\nc ::= [^a]{500}")},
+      {"grammar, ambiguous", Grammar("root ::= (root root | \"a\")? \"b\"*")},
   };
-  std::vector<std::string> choices;
-  for (int i = 0; i < 1024; ++i) choices.push_back(absl::StrCat("choice number ", i * 7919 % 1024));
-  forms.push_back({"1024 choices", {.kind = StructureKind::kChoice, .choices = choices}});
-  return forms;
 }
 
 double MillisecondsSince(absl::Time begin) {
@@ -131,7 +155,18 @@ void Run(const std::string& path) {
   const auto compiler = Must(GrammarCompiler::Create(*tokenizer, {.vocabulary_size = tokenizer->vocab_size()}));
   std::printf("vocabulary of %ld tokens: %.1f ms\n", static_cast<long>(tokenizer->vocab_size()),
               MillisecondsSince(begin));
-  for (const Named& form : Forms()) Measure(*compiler, tokenizer->vocab_size(), form);
+  for (const Named& form : Forms()) {
+    std::fflush(stdout);
+    const pid_t child = fork();  // a form that takes too long does not keep others from being measured
+    if (child == 0) {
+      alarm(kMostSeconds);
+      Measure(*compiler, tokenizer->vocab_size(), form);
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (status != 0) std::printf("%-40s more than %d s\n", form.name, kMostSeconds);
+  }
 }
 
 }  // namespace

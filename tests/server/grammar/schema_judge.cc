@@ -74,7 +74,7 @@ class Judge {
     if (schema.contains("exclusiveMinimum") && value <= schema["exclusiveMinimum"]) return false;
     if (schema.contains("exclusiveMaximum") && value >= schema["exclusiveMaximum"]) return false;
     constexpr double kExact = 9007199254740992;  // beyond it a double says nothing
-    return !schema.contains("multipleOf") || value > kExact ||
+    return !schema.contains("multipleOf") || std::abs(value) > kExact ||
            std::fmod(value, schema["multipleOf"].get<double>()) == 0;
   }
 

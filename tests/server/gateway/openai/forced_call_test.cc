@@ -10,13 +10,13 @@
 namespace runahead {
 namespace {
 
-constexpr char kTools[] = R"([
+constexpr char kTwoTools[] = R"([
   {"type":"function","function":{"name":"add","parameters":{"type":"object","properties":{"a":{"$ref":"#/$defs/n"}},
       "required":["a"],"$defs":{"n":{"type":"integer"}}}}},
   {"type":"function","function":{"name":"stop"}}])";
 
 TEST(ForcedCall, IsOneCallAsTheModelWritesIt) {
-  const auto hermes = ForcedCall(kTools, "add", "hermes");
+  const auto hermes = ForcedCall(kTwoTools, "add", "hermes");
   ASSERT_TRUE(hermes.ok()) << hermes.status();
   EXPECT_EQ(hermes->before(), "<tool_call>\n");
   EXPECT_EQ(hermes->behind(), "\n</tool_call>");
@@ -24,7 +24,7 @@ TEST(ForcedCall, IsOneCallAsTheModelWritesIt) {
             R"({"type":"object","properties":{"name":{"const":"add"},"arguments":{"$ref":"#/$defs/tool0"}},)"
             R"("required":["name","arguments"],"$defs":{"tool0.n":{"type":"integer"},"tool0":{"type":"object",)"
             R"("properties":{"a":{"$ref":"#/$defs/tool0.n"}},"required":["a"]}}})");
-  const auto llama = ForcedCall(kTools, std::nullopt, "llama3");
+  const auto llama = ForcedCall(kTwoTools, std::nullopt, "llama3");
   ASSERT_TRUE(llama.ok()) << llama.status();
   EXPECT_EQ(llama->before(), "");
   for (const auto& structure : {*hermes, *llama}) {
@@ -34,7 +34,7 @@ TEST(ForcedCall, IsOneCallAsTheModelWritesIt) {
 }
 
 TEST(ForcedCall, RefusesWhatCannotBeCalled) {
-  EXPECT_EQ(BlamedField(ForcedCall(kTools, "other", "hermes").status()), "tool_choice");
+  EXPECT_EQ(BlamedField(ForcedCall(kTwoTools, "other", "hermes").status()), "tool_choice");
   EXPECT_EQ(BlamedField(ForcedCall("[1]", std::nullopt, "hermes").status()), "tools[0].function");
   EXPECT_EQ(BlamedField(ForcedCall(R"([{"function":{}}])", std::nullopt, "hermes").status()), "tools[0].function.name");
 }

@@ -1,6 +1,7 @@
 #include "server/gateway/openai/structure_members.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -28,12 +29,12 @@ v1::Structure FormOf(const std::string& members) {
 
 TEST(StructureMembers, ReadsAllWaysOfTheField) {
   const std::string schema = R"({"b": 1, "a":[ ]})";
-  for (const std::string members : {
+  for (const std::string& members : std::vector<std::string>{
            absl::StrCat(R"("response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":)",
                         schema, "}}"),
            absl::StrCat(R"("structured_outputs":{"json":)", schema, "}"),
            absl::StrCat(R"("guided_json":)", schema),
-           std::string(R"("guided_json":"{\"b\": 1, \"a\":[ ]}")"),
+           R"("guided_json":"{\"b\": 1, \"a\":[ ]}")",
        }) {
     EXPECT_EQ(FormOf(members).json_schema(), schema) << members;
   }
