@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/op_params.h"
 #include "kernels/base/status_macros.h"
 
@@ -55,7 +56,10 @@ absl::Status TokenMask::Follow() {
     RUNAHEAD_RETURN_IF_ERROR(grammar_->ready().Wait());
     state_ = GrammarState::Begin(grammar_->grammar());
   }
-  for (const int32_t id : to_follow_) RUNAHEAD_RETURN_IF_ERROR(state_->Accept(id));
+  for (const int32_t id : to_follow_) {
+    const absl::Status accepted = state_->Accept(id);
+    if (!accepted.ok()) return absl::OutOfRangeError(absl::StrCat("output_ids: ", accepted.message()));
+  }
   to_follow_.clear();
   return absl::OkStatus();
 }

@@ -40,7 +40,7 @@ class TokenMask {
   void Append(int32_t id);
 
   // For the next draw, as Device::Sample's: MaskWords(vocab) words, or empty where every id is allowed. The same until
-  // Append; valid until then. INVALID_ARGUMENT where the output does not have the form that the rules ask for.
+  // Append; valid until then. OUT_OF_RANGE where the output does not have the form that the rules ask for.
   absl::StatusOr<absl::Span<const uint32_t>> Next();
 
  private:

@@ -5,6 +5,15 @@
 
 namespace runahead {
 
+namespace {
+
+// The router takes INVALID_ARGUMENT of a worker for its own mistake, and this is what only compiling finds.
+absl::Status OfRequest(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) ? absl::OutOfRangeError(status.message()) : status;
+}
+
+}  // namespace
+
 GrammarSource::GrammarSource(OpenTokenizer open, int64_t vocab)
     : open_(std::move(open)), vocab_(vocab), thread_([this] { Run(); }) {}
 
@@ -39,7 +48,7 @@ void GrammarSource::Run() {
   while (const std::shared_ptr<WantedGrammar> wanted = Next()) {
     absl::StatusOr<std::shared_ptr<const CompiledGrammar>> compiled = Compile(wanted->spec_);
     if (compiled.ok()) wanted->grammar_ = *std::move(compiled);
-    wanted->ready_.Fire(compiled.status());
+    wanted->ready_.Fire(OfRequest(compiled.status()));
   }
 }
 

@@ -22,8 +22,8 @@ class WantedGrammar {
  public:
   explicit WantedGrammar(StructureSpec spec) : spec_(std::move(spec)) {}
 
-  // Fires when the grammar is there, or with why it never will be: INVALID_ARGUMENT, or UNIMPLEMENTED where this build
-  // compiles none.
+  // Fires when the grammar is there, or with why it never will be: OUT_OF_RANGE where the form cannot be kept, or
+  // UNIMPLEMENTED where this build compiles none.
   Event ready() const { return ready_.event(); }
   // Not null once `ready` fired with OK.
   const std::shared_ptr<const CompiledGrammar>& grammar() const { return grammar_; }

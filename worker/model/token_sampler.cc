@@ -151,7 +151,7 @@ absl::Status TokenSampler::Penalise(const Row& row, bool is_first, SampleParams&
 absl::StatusOr<Sampled> TokenSampler::Token(int64_t row) const {
   const int32_t id = reinterpret_cast<const int32_t*>(host_drawn_.data())[row];
   if (id == kNothingAllowed) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::OutOfRangeError(absl::StrFormat(
         "no token may follow at position %d: the request's structure, bad_words and min_tokens leave none",
         wanted_[row].position));
   }

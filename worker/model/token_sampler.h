@@ -50,7 +50,7 @@ class TokenSampler {
 
   // The token of `row` once the stream got past Enqueue: Device::Sample with the uniform of seed and position. Logprobs
   // are those of the logits before bias, penalties and temperature, of a device's kMostTopK at most. INTERNAL when the
-  // row's logits are not finite; INVALID_ARGUMENT when its mask has no id.
+  // row's logits are not finite; OUT_OF_RANGE, which the client is told, when its mask has no id.
   absl::StatusOr<Sampled> Token(int64_t row) const;
 
  private:

@@ -231,7 +231,7 @@ TEST_F(DecodeEngineTest, OutputThatDoesNotHaveTheFormEndsTheSequence) {
   wrong.rules.structure = {.kind = StructureKind::kRegex, .text = "(a"};
   Fill(again), Fill(wrong);
   const auto sink = Add(again), refused = Add(wrong);
-  EXPECT_EQ(sink->AwaitEnd().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(sink->AwaitEnd().code(), absl::StatusCode::kOutOfRange);
   EXPECT_THAT(std::string(refused->AwaitEnd().message()), HasSubstr("structure.regex"));
   ExpectNothingHeld();
 }
@@ -244,7 +244,7 @@ TEST_F(DecodeEngineTest, RulesThatLeaveNoTokenEndTheSequenceAndSayWhy) {
   Fill(none), Fill(beside);
   const auto sink = Add(none), other = Add(beside);
   const absl::Status status = sink->AwaitEnd();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
   EXPECT_THAT(std::string(status.message()), HasSubstr("no token may follow"));
   EXPECT_EQ(other->AwaitEnd(), absl::OkStatus());
   EXPECT_EQ(other->ids(), ExpectedTokens(beside));

@@ -73,7 +73,7 @@ TEST(TokenMask, AFormAndBadIdsHoldTogether) {
   EXPECT_EQ(NextOf(behind), NextOf(mask)) << "what is there already";
   TokenMask wrong(rules, 30, *grammar);
   wrong.Append(1), wrong.Append(1);
-  EXPECT_EQ(wrong.Next().status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(wrong.Next().status().code(), absl::StatusCode::kOutOfRange);
 }
 
 TEST(TokenMask, RulesOfIdsThatThereAreNotForbidNothing) {

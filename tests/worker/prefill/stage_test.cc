@@ -117,7 +117,7 @@ TEST_F(StageTest, TheFirstTokenHasTheForm) {
   EXPECT_EQ(chain.member(0).news.AwaitFirstToken(1).id, 'q' - 'a');
   start(2, {.kind = StructureKind::kRegex, .text = "(a"});
   const absl::Status refused = chain.member(0).news.AwaitDone(2);
-  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+  EXPECT_EQ(refused.code(), absl::StatusCode::kOutOfRange) << refused;
   start(3, {.kind = StructureKind::kChoice, .choices = {"z"}});
   EXPECT_EQ(chain.member(0).news.AwaitFirstToken(3).id, 'z' - 'a') << "others go on";
 }
@@ -129,7 +129,7 @@ TEST_F(StageTest, RulesThatLeaveNoTokenEndTheJobAndSayWhy) {
   for (int32_t bad = 0; bad < 320; ++bad) job.rules.bad_ids.push_back({bad});
   chain.member(0).stage->Start(job);
   const absl::Status done = chain.member(0).news.AwaitDone(1);
-  EXPECT_EQ(done.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(done.code(), absl::StatusCode::kOutOfRange);
   EXPECT_NE(done.message().find("no token may follow at position 20"), std::string::npos) << done;
 }
 
