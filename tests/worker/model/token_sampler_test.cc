@@ -353,7 +353,7 @@ TEST_F(Sampler, MasksOfStepsThatAreKeptAreThoseOfEachStep) {
 TEST_F(Sampler, AMaskWithoutAnIdIsSaidToBeTheRequests) {
   const std::vector<float> logits = {1, 2, 3};
   const auto tokens = Step({{logits, {}, 17, {}, MaskOf({}, 3)}, {logits, {}, 5, {}}});
-  EXPECT_EQ(tokens[0].status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(tokens[0].status().code(), absl::StatusCode::kOutOfRange);
   EXPECT_THAT(std::string(tokens[0].status().message()), HasSubstr("no token may follow at position 17"));
   EXPECT_EQ(tokens[1]->id, 2);
 }
