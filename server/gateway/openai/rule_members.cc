@@ -16,7 +16,7 @@
 namespace runahead {
 namespace {
 
-constexpr int64_t kMostInt32 = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
 
 absl::Status ReadLogitBias(JsonObject& body, v1::SamplingParams& sampling) {
   const std::optional<JsonSlice> value = body.Find("logit_bias");
@@ -64,10 +64,10 @@ absl::Status ReadRuleMembers(JsonObject& body, v1::GenerateRequest& request) {
   v1::StopConditions& stop = *request.mutable_stop();
   RUNAHEAD_RETURN_IF_ERROR(ReadBadWords(body, stop));
   RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<int64_t> min_tokens,
-                            body.Integer("min_tokens", "an integer of at least 0", 0, kMostInt32));
+                            body.Integer("min_tokens", "an integer of at least 0", 0, kMostTokens));
   if (min_tokens.has_value()) stop.set_min_tokens(static_cast<int32_t>(*min_tokens));
   RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<int64_t> truncate,
-                            body.Integer("truncate_prompt_tokens", "an integer of at least 1", 1, kMostInt32));
+                            body.Integer("truncate_prompt_tokens", "an integer of at least 1", 1, kMostTokens));
   if (truncate.has_value()) request.set_truncate_prompt(static_cast<int32_t>(*truncate));
   RUNAHEAD_RETURN_IF_ERROR(ReadTimeout(body, request));
   RUNAHEAD_ASSIGN_OR_RETURN(std::optional<std::string> user, body.String("user"));
