@@ -173,8 +173,10 @@ void PrefillRun::Ended(const JobOutcome& end) {
 
 void PrefillRun::Reported(int worker, const absl::Status& said, v1::JobCause cause) {
   Ejections& ejections = fleet_.ejections();
-  // Unavailable is who is about to stop; and an invalid argument is the request's, of which no token is left to draw.
-  const bool own = cause == v1::JOB_CAUSE_OWN && !absl::IsUnavailable(said) && !absl::IsInvalidArgument(said);
+  // Unavailable is who is about to stop; and what is the request's, such as rules that leave no token, is nobody's
+  // here.
+  const bool of_request = absl::IsInvalidArgument(said) || absl::IsOutOfRange(said);
+  const bool own = cause == v1::JOB_CAUSE_OWN && !absl::IsUnavailable(said) && !of_request;
   if (said.ok() || own) ejections.Judge(WorkerRole::kPrefill, worker, said);
   if (cause != v1::JOB_CAUSE_DECODE || !IsToBlame(said)) return;
   MutexLock lock(mu_);

@@ -198,8 +198,10 @@ absl::Status Session::NamingTheDeadline(const absl::Status& status) const {
 }
 
 absl::Status Session::WithWayOn(const absl::Status& status) const {
-  const bool lost = absl::IsUnavailable(status) || absl::IsResourceExhausted(status) || absl::IsOutOfRange(status) ||
-                    failover_.retries_ended();
+  // Where decode says so of the request itself, such as rules that leave no token, the next one would hear the same.
+  const bool of_request = decode_end_ && absl::IsOutOfRange(*decode_end_);
+  const bool lost = absl::IsUnavailable(status) || absl::IsResourceExhausted(status) ||
+                    (absl::IsOutOfRange(status) && !of_request) || failover_.retries_ended();
   if (!lost || !told_started_ || answer_->tokens() == 0) return status;
   const absl::Status told = absl::UnavailableError(absl::StrCat(
       status.message(), "; to go on behind the ", answer_->tokens(),

@@ -124,6 +124,19 @@ TEST_F(RequestRules, WhatIsCutOffNeedsNoRoomInTheContext) {
   EXPECT_EQ(Generate(of_text).started().prompt_tokens(), 50);
 }
 
+TEST_F(RequestRules, RulesThatLeaveNoTokenAreNobodysFault) {
+  Start();
+  decode_[0]->Change([](FakeBehaviour& b) {
+    b.decode_until = 2;
+    b.generate_end = grpc::Status(grpc::StatusCode::OUT_OF_RANGE, "no token may follow");
+  });
+  const Got got = Generate(Ids(10, 40));
+  EXPECT_EQ(got.status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(std::string(got.status.message()), HasSubstr("no token may follow"));
+  EXPECT_THAT(std::string(got.status.message()), Not(HasSubstr("to go on"))) << "it would end the same way";
+  EXPECT_EQ(decode_[0]->decode_requests().size(), 1u) << "it is not tried again";
+}
+
 TEST_F(RequestRules, ATimeoutEndsTheRequestAndSaysThatItWasThat) {
   Start();
   for (auto& worker : prefill_) worker->Change([](FakeBehaviour& b) { b.first_token = b.done = false; });
