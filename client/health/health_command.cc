@@ -56,7 +56,8 @@ int RunHealth(const HealthFlags& flags) {
 
 void AddHealthCommand(CLI::App& app, Command* chosen) {
   CLI::App& health = *app.add_subcommand(
-      kHealth, "Asks a router, worker or gateway whether it serves: exit code 0 if so, 1 if not, or if it does not answer.");
+      kHealth,
+      "Asks a router, worker or gateway whether it serves: exit code 0 if so, 1 if not, or if it does not answer.");
   const auto flags = std::make_shared<HealthFlags>();
   health.add_option("--address", flags->address, "Where it listens (host:port)")->type_name("ADDR");
   health

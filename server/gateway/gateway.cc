@@ -1,5 +1,7 @@
 #include "server/gateway/gateway.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -30,10 +32,22 @@ HttpReply ErrorReply(int status, const absl::Status& error) {
   return {.status = status, .body = ToOpenAiError(error).body};
 }
 
-bool IsOf(const std::vector<std::string>& origins, absl::string_view origin) {
-  return std::any_of(origins.begin(), origins.end(), [origin](const std::string& allowed) {
-    return allowed == "*" || absl::EqualsIgnoreCase(allowed, origin);
+bool IsOf(const std::vector<std::string>& names, absl::string_view name) {
+  return std::any_of(names.begin(), names.end(), [name](const std::string& allowed) {
+    return allowed == "*" || absl::EqualsIgnoreCase(allowed, name);
   });
+}
+
+// "chat.example.org" of "chat.example.org:8000", "::1" of "[::1]:8000".
+std::string HostNameOf(absl::string_view host) {
+  if (absl::ConsumePrefix(&host, "[")) return std::string(host.substr(0, host.find(']')));
+  return std::string(host.substr(0, host.find(':')));
+}
+
+bool IsIpAddress(const std::string& host) {
+  in_addr v4;
+  in6_addr v6;
+  return inet_pton(AF_INET, host.c_str(), &v4) == 1 || inet_pton(AF_INET6, host.c_str(), &v6) == 1;
 }
 
 }  // namespace
@@ -55,6 +69,20 @@ const std::map<std::string, Gateway::Route>& Gateway::Routes() {
       {kPageScriptPath, {"GET", &Gateway::Page}},
   };
   return routes;
+}
+
+// A site's own name may be made to lead to this host (DNS rebinding): its pages are then of the same origin as what
+// they call, and their browsers ask nobody. Such a call says that name as its host. Whoever says none is no browser.
+absl::Status Gateway::CheckHost(const HttpRequest& request) const {
+  const absl::string_view given = request.Header("host");
+  if (given.empty()) return absl::OkStatus();
+  const std::string host = HostNameOf(given);
+  if (absl::EqualsIgnoreCase(host, "localhost") || IsIpAddress(host) || IsOf(parts_.allowed_hosts, host)) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(absl::StrCat("this gateway is not called \"", host,
+                                                  "\": call it as localhost or by its address; an operator can allow "
+                                                  "the name by the gateway's option allowed_hosts"));
 }
 
 // A page of another site could have its visitors' browsers call a gateway on their own machines: they say whose page it
@@ -84,7 +112,8 @@ void Gateway::Handle(std::shared_ptr<HttpExchange> exchange) {
   const std::string path = RouteOf(request.path);
   const auto route = Routes().find(path);
   HttpHeaders headers;
-  const absl::Status allowed = CheckOrigin(request, headers);
+  absl::Status allowed = CheckHost(request);
+  allowed.Update(CheckOrigin(request, headers));
   const auto context = std::make_shared<CallContext>(std::move(exchange), route == Routes().end() ? "other" : path,
                                                      std::move(headers), *std::move(pass), parts_.metrics);
   if (!allowed.ok()) return context->Fail(allowed);

@@ -29,6 +29,7 @@ struct GatewayParts {
   Clock& clock;
   std::vector<std::string> model_aliases;
   std::vector<std::string> cors_origins;
+  std::vector<std::string> allowed_hosts;  // as HostsOf gives them
 };
 
 // Thread-safe. What it is made of outlives it, and it outlives its calls: the gate says when they have ended.
@@ -47,6 +48,7 @@ class Gateway {
   };
 
   static const std::map<std::string, Route>& Routes();
+  absl::Status CheckHost(const HttpRequest& request) const;
   absl::Status CheckOrigin(const HttpRequest& request, HttpHeaders& headers) const;
 
   void Chat(Context context) { Generate(std::move(context), /*chat=*/true); }

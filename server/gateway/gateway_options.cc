@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/address.h"
 #include "server/base/text_file.h"
 
 namespace runahead {
@@ -36,6 +37,10 @@ void DeclareGatewayOptions(ConfigSchema& schema, GatewayOptions& options) {
   schema.Strings(
       "cors_origins", &options.cors_origins, {.max_items = 64},
       "Origins (https://chat.example.org) whose pages may call from a browser; * is all. Others are refused");
+  schema.Strings(
+      "allowed_hosts", &options.allowed_hosts, {.max_items = 64},
+      "Names (chat.example.org) that requests may call this host by, beside localhost and IP addresses; * is "
+      "all. Absent: none where it listens on loopback, else all");
   schema.Int("max_connections", &options.max_connections, {.min = 4, .max = 1 << 20},
              "Connections at the most; others are closed at once");
   schema.Bytes("max_body", &options.max_body, {.min = 1 << 10, .max = 1 << 30}, "Of a request");
@@ -53,6 +58,13 @@ void DeclareGatewayOptions(ConfigSchema& schema, GatewayOptions& options) {
   schema.Int("parent_pid", &options.parent_pid, {.min = 0, .max = 1 << 22},
              "The process that starts this one; when it ends, this one stops too; 0 for none");
   schema.FlagOnly();
+}
+
+std::vector<std::string> HostsOf(const GatewayOptions& options) {
+  if (!options.allowed_hosts.empty()) return options.allowed_hosts;
+  const absl::StatusOr<HostPort> listen = ParseHostPort(options.listen);
+  if (listen.ok() && IsLoopback(listen->host)) return {};
+  return {"*"};
 }
 
 absl::StatusOr<ChannelTls> RouterTlsOf(const GatewayOptions& options) {

@@ -22,6 +22,7 @@ struct GatewayOptions {
   std::string router_tls_server_name;  // empty: the host of `router`
   std::vector<std::string> model_aliases;
   std::vector<std::string> cors_origins;
+  std::vector<std::string> allowed_hosts;
   int max_connections = 4096;
   int64_t max_body = int64_t{16} << 20;         // bytes
   int64_t request_memory = int64_t{512} << 20;  // bytes
@@ -37,6 +38,9 @@ struct GatewayOptions {
 
 // Declares all keys; `options` holds the defaults.
 void DeclareGatewayOptions(ConfigSchema& schema, GatewayOptions& options);
+
+// The names by which it may be called, beside localhost and IP addresses; "*" is all of them.
+std::vector<std::string> HostsOf(const GatewayOptions& options);
 
 // How the connection to the router is encrypted. INVALID_ARGUMENT names the option whose file is no good.
 absl::StatusOr<ChannelTls> RouterTlsOf(const GatewayOptions& options);

@@ -20,8 +20,8 @@ struct GatewayProcess::Parts {
         memory(given.request_memory),
         channel(MakeChannel(given.router, kPublicKeepAlive, {}, tls, /*read_ahead=*/false)),
         stub(v1::Inference::NewStub(channel)),
-        gateway(
-            {channel, *stub, registry, metrics, memory, gate, RealClock(), given.model_aliases, given.cors_origins}) {}
+        gateway({channel, *stub, registry, metrics, memory, gate, RealClock(), given.model_aliases, given.cors_origins,
+                 HostsOf(given)}) {}
 
   const GatewayOptions options;
   MetricRegistry registry{"none"};

@@ -1,5 +1,7 @@
 #include "server/gateway/http_door.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -29,6 +31,23 @@ using Tcp = asio::ip::tcp;
 
 // Where the system has no descriptor left, connections wait in its queue.
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
+
+// A client whose host or network is gone says nothing more. Such a connection would stay for as long as an answer has
+// nothing to send: the system asks whether the other end is there, and ends the connection some two minutes after it
+// was.
+constexpr int kKeepAliveIdleSeconds = 60;
+constexpr int kKeepAlivePauseSeconds = 15;
+constexpr int kKeepAliveProbes = 4;
+
+void WatchPeerHost(int socket) {
+  const auto set = [socket](int level, int option, int value) {
+    setsockopt(socket, level, option, &value, sizeof value);  // refused: it stays as the system has it
+  };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveIdleSeconds);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, kKeepAlivePauseSeconds);
+  set(IPPROTO_TCP, TCP_KEEPCNT, kKeepAliveProbes);
+}
 
 int FamilyOf(int socket) {
   sockaddr_storage address = {};
@@ -63,6 +82,7 @@ struct HttpDoor::Parts {
     const int fd = socket.native_handle();
     boost::system::error_code ignored;
     socket.set_option(Tcp::no_delay(true), ignored);
+    WatchPeerHost(fd);
     const bool last = IsAmongTheLast(fd, KeptDescriptors());
     std::shared_ptr<HttpSession> session;
     {

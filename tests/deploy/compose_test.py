@@ -91,6 +91,7 @@ class ComposeTest(unittest.TestCase):
     def test_the_gateway_calls_the_router(self):
         config = yaml.safe_load(self.config_file("gateway").read_text())
         self.assertEqual(config["router"], f"router:{GRPC_PORT}")
+        self.assertEqual(config["allowed_hosts"], ["gateway"])  # and none that a stranger makes up
 
     def test_the_router_knows_every_worker_by_its_role(self):
         workers = yaml.safe_load((FOLDER / "router.yaml").read_text())["workers"]

@@ -103,7 +103,7 @@ absl::Status ReadCompletionLogprobs(JsonObject& body, OpenAiCalls& calls, v1::Sa
 absl::Status ReadEcho(JsonObject& body, const std::vector<GivenPrompt>& prompts, OpenAiCalls& calls) {
   RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<bool> echo, body.Bool("echo"));
   if (!echo.value_or(false)) return absl::OkStatus();
-  if (calls.logprobs) return InvalidField("echo", "with logprobs it is not supported here");
+  if (calls.logprobs) return InvalidField("echo", "with logprobs it is not supported here: it asks for a prompt's log probabilities");
   for (const GivenPrompt& prompt : prompts) {
     if (!prompt.text.has_value()) return InvalidField("echo", "of a prompt of ids it is not supported here");
     for (int i = 0; i < calls.choices_per_prompt; ++i) calls.echo.push_back(*prompt.text);

@@ -47,11 +47,18 @@ absl::Status ReadStreaming(JsonObject& body, OpenAiCalls& calls) {
 }
 
 absl::Status ReadMaxTokens(JsonObject& body, int otherwise, v1::StopConditions& stop) {
-  constexpr char kAllowed[] = "an integer of at least 1";
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<int64_t> older, body.Integer("max_tokens", kAllowed, 1, kMost));
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<int64_t> newer,
-                            body.Integer("max_completion_tokens", kAllowed, 1, kMost));
+  const auto read = [&body](absl::string_view key) -> absl::StatusOr<std::optional<int64_t>> {
+    RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<int64_t> most,
+                              body.Integer(key, "an integer of at least 1", 0, std::numeric_limits<int32_t>::max()));
+    if (most == 0) {
+      return InvalidField(key,
+                          "it is 0; an integer of at least 1 is allowed. 0 asks for a prompt's log probabilities "
+                          "alone, which are not supported here");
+    }
+    return most;
+  };
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<int64_t> older, read("max_tokens"));
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<int64_t> newer, read("max_completion_tokens"));
   const int64_t most = newer.value_or(older.value_or(otherwise));
   if (most == 0) {
     stop.set_fill_context(true);

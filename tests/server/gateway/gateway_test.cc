@@ -22,6 +22,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -257,6 +258,42 @@ TEST_F(GatewayTest, HealthIsTheRouters) {
   EXPECT_THAT(client_->Get("/metrics")->body, HasSubstr("runahead_gateway_requests_in_flight"));
 }
 
+TEST_F(GatewayTest, OnLoopbackItAnswersToNoNameThatItWasNotGiven) {
+  GatewayOptions options;
+  options.allowed_hosts = {"Chat.example.org"};
+  StartGateway({}, options);
+  for (const char* host : {"localhost", "LocalHost:8000", "127.0.0.1:1", "10.1.2.3", "[::1]:8000", "[fe80::1]",
+                           "chat.example.org", "chat.example.org:443", ""}) {
+    const auto reply = client_->Get("/v1/models", {{"Host", host}});
+    ASSERT_TRUE(reply) << host;
+    EXPECT_EQ(reply->status, 200) << host;
+  }
+  for (const char* host : {"evil.example.org", "evil.example.org:8000", "localhost.example.org",
+                           "127.0.0.1.example.org", "0x7f.1", "[evil]"}) {
+    // Its own page's origin is no help.
+    const auto reply =
+        Post("/v1/chat/completions", kHello, {{"Host", host}, {"Origin", absl::StrCat("http://", host)}});
+    ASSERT_TRUE(reply) << host;
+    EXPECT_EQ(reply->status, 403) << host;
+    EXPECT_THAT(Parsed(reply->body)["error"]["message"].get<std::string>(), HasSubstr("allowed_hosts")) << host;
+  }
+}
+
+TEST(HostsOfTest, AreNoneOnLoopbackAndAllElsewhereUnlessTheyAreNamed) {
+  const auto hosts = [](const std::string& listen, const std::vector<std::string>& allowed) {
+    GatewayOptions options;
+    options.listen = listen;
+    options.allowed_hosts = allowed;
+    return HostsOf(options);
+  };
+  EXPECT_THAT(hosts("127.0.0.1:8000", {}), ElementsAre());
+  EXPECT_THAT(hosts("[::1]:8000", {}), ElementsAre());
+  EXPECT_THAT(hosts("localhost:8000", {}), ElementsAre());
+  EXPECT_THAT(hosts("0.0.0.0:8000", {}), ElementsAre("*"));
+  EXPECT_THAT(hosts("0.0.0.0:8000", {"gateway"}), ElementsAre("gateway"));
+  EXPECT_THAT(hosts("127.0.0.1:8000", {"*"}), ElementsAre("*"));
+}
+
 TEST_F(GatewayTest, PagesOfOtherOriginsCallOnlyWhereTheyMay) {
   GatewayOptions options;
   options.cors_origins = {"https://chat.example.org"};
@@ -291,9 +328,8 @@ TEST_F(GatewayTest, APageToTryItIsServedThatLoadsNothingFromElsewhere) {
     EXPECT_THAT(reply->body, Not(HasSubstr("://"))) << "another address";
   }
   // What the policy forbids: a script, a style or a handler within the page.
-  EXPECT_THAT(client_->Get("/")->body,
-              AllOf(Not(HasSubstr("<style")), Not(HasSubstr(" style=")), Not(ContainsRegex(" on[a-z]+=")),
-                    Not(HasSubstr("<script>"))));
+  EXPECT_THAT(client_->Get("/")->body, AllOf(Not(HasSubstr("<style")), Not(HasSubstr(" style=")),
+                                             Not(ContainsRegex(" on[a-z]+=")), Not(HasSubstr("<script>"))));
   const auto post = Post("/", "{}");
   ASSERT_TRUE(post);
   EXPECT_EQ(post->status, 405);

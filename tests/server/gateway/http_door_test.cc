@@ -2,10 +2,15 @@
 
 #include <atomic>
 #include <deque>
+#include <fstream>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/mutex.h"
@@ -86,6 +91,27 @@ TEST_F(HttpDoorTest, AnswersRequestAfterRequestOverOneConnection) {
                 AllOf(StartsWith("HTTP/1.1 201 Created\r\n"), HasSubstr("x-more: m\r\n"),
                       HasSubstr("Content-Type: application/json\r\n"), ::testing::EndsWith("made")));
   }
+}
+
+// Whether the system asks the other end of the connection of `port` (a client's, on loopback) if it is there: by the
+// timer that /proc/net/tcp shows at our end. 2 is that one, and 0 none.
+int TimerOfServersEnd(int port) {
+  std::ifstream file("/proc/net/tcp");
+  const std::string remote = absl::StrFormat(":%04X", port);
+  for (std::string line; std::getline(file, line);) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    if (words.size() > 5 && absl::EndsWith(words[2], remote)) return std::stoi(words[5].substr(0, 2), nullptr, 16);
+  }
+  return -1;
+}
+
+TEST_F(HttpDoorTest, TheSystemAsksWhetherClientsAreStillThere) {
+  Start();
+  RawHttp client(door_->address());
+  client.Send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n");
+  Echo();
+  client.ReadAnswer();
+  EXPECT_TRUE(testing::Await("the timer runs", [&] { return TimerOfServersEnd(client.port()) == 2; }));
 }
 
 TEST_F(HttpDoorTest, TakesRequestsThatWereSentAtOnceInTheirOrder) {

@@ -65,6 +65,12 @@ class RawHttp {
     return head;
   }
   void Close() { socket_.Close(); }
+  int port() const {
+    sockaddr_in own = {};
+    socklen_t size = sizeof own;
+    EXPECT_EQ(getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&own), &size), 0);
+    return ntohs(own.sin_port);
+  }
 
  private:
   bool Receive() {

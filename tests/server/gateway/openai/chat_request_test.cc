@@ -243,7 +243,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadChat{"stream_options: it is true; an object is allowed", MEMBERS("\"stream\":true,\"stream_options\":true")},
         BadChat{"stream_options.continuous_usage_stats: it is not supported here; leave it out",
                 MEMBERS("\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":true}")},
-        BadChat{"max_tokens: it is 0; an integer of at least 1 is allowed", MEMBERS("\"max_tokens\":0")},
+        BadChat{
+            "max_tokens: it is 0; an integer of at least 1 is allowed. 0 asks for a prompt's log probabilities alone, "
+            "which are not supported here",
+            MEMBERS("\"max_tokens\":0")},
+        BadChat{"max_tokens: it is -1; an integer of at least 1 is allowed", MEMBERS("\"max_tokens\":-1")},
         BadChat{"max_completion_tokens: it is 3000000000; an integer of at least 1 is allowed",
                 MEMBERS("\"max_completion_tokens\":3000000000")},
         BadChat{"n: it is 0; an integer from 1 to 64 is allowed", MEMBERS("\"n\":0")},

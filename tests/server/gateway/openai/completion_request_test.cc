@@ -134,9 +134,13 @@ INSTANTIATE_TEST_SUITE_P(
         BadCompletion{"prompt[0][0]: it is 2147483648; the id of a token is allowed", "\"prompt\":[[2147483648]]"},
         BadCompletion{"logprobs: it is true; an integer from 0 to 20 is allowed", "\"prompt\":\"a\",\"logprobs\":true"},
         BadCompletion{"logprobs: it is 21; an integer from 0 to 20 is allowed", "\"prompt\":\"a\",\"logprobs\":21"},
-        BadCompletion{"max_tokens: it is 0; an integer of at least 1 is allowed", "\"prompt\":\"a\",\"max_tokens\":0"},
+        BadCompletion{
+            "max_tokens: it is 0; an integer of at least 1 is allowed. 0 asks for a prompt's log probabilities "
+            "alone, which are not supported here",
+            "\"prompt\":\"a\",\"max_tokens\":0"},
         BadCompletion{"echo: it is 1; true or false is allowed", "\"prompt\":\"a\",\"echo\":1"},
-        BadCompletion{"echo: with logprobs it is not supported here", "\"prompt\":\"a\",\"echo\":true,\"logprobs\":1"},
+        BadCompletion{"echo: with logprobs it is not supported here: it asks for a prompt's log probabilities",
+                      "\"prompt\":\"a\",\"echo\":true,\"logprobs\":1"},
         BadCompletion{"echo: of a prompt of ids it is not supported here", "\"prompt\":[1],\"echo\":true"},
         BadCompletion{"best_of: it is not supported here; leave it out", "\"prompt\":\"a\",\"best_of\":3"}));
 
