@@ -20,9 +20,6 @@
 namespace runahead {
 namespace {
 
-// xgrammar keeps what parts of forms have in common, within one form and from one to the next.
-constexpr int64_t kPartCacheBytes = int64_t{16} << 20;
-
 class CompiledForm : public CompiledGrammar {
  public:
   explicit CompiledForm(xgrammar::CompiledGrammar compiled)
@@ -102,9 +99,8 @@ class CachingCompiler : public GrammarCompiler {
  public:
   CachingCompiler(const std::vector<std::string>& bytes, const std::vector<int32_t>& ends, size_t cache_bytes)
       : cache_bytes_(cache_bytes),
-        text_(Vocabulary(bytes, ends), /*max_threads=*/1, /*cache_enabled=*/true, kPartCacheBytes),
-        json_(Vocabulary(JsonVocabularyBytes(bytes), ends), /*max_threads=*/1, /*cache_enabled=*/true,
-              kPartCacheBytes) {}
+        text_(Vocabulary(bytes, ends), /*max_threads=*/1, /*cache_enabled=*/false),
+        json_(Vocabulary(JsonVocabularyBytes(bytes), ends), /*max_threads=*/1, /*cache_enabled=*/false) {}
 
   absl::StatusOr<std::shared_ptr<const CompiledGrammar>> Compile(const StructureSpec& spec) override {
     RUNAHEAD_ASSIGN_OR_RETURN(const CheckedStructure checked, PrepareStructure(spec));

@@ -198,7 +198,7 @@ class GrammarReader {
     }
     if (!Take("}") || most < least) return Refuse("a repetition is {n}, {n,} or {n,m}, with m not less than n");
     if (least == 0) part.node = graph_.AddAny(Place(), {part.node, graph_.AddAll(Place(), {})});
-    part.written *= std::max<int64_t>(most, 1);
+    part.written *= std::max<int64_t>(2 * most - least, 1);
     return absl::OkStatus();
   }
 

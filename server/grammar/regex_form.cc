@@ -325,7 +325,7 @@ class RegexReader {
     if (!Take('}')) return Refuse("a repetition is {n}, {n,} or {n,m}; the character is written \\{");
     if (most < least) return Refuse("a repetition's second number is less than its first");
     atom.text += open ? absl::StrCat("{", least, ",}") : absl::StrCat("{", least, ",", most, "}");
-    atom.written *= std::max<int64_t>(most + (open ? 1 : 0), 1);
+    atom.written *= std::max<int64_t>(open ? least + 1 : 2 * most - least, 1);
     return absl::OkStatus();
   }
 

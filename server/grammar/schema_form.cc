@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -25,7 +26,8 @@ namespace {
 using Json = nlohmann::ordered_json;  // properties are written in the order of the schema
 
 constexpr absl::string_view kTypes[] = {"object", "array", "string", "number", "integer", "boolean", "null"};
-constexpr size_t kMaxOneOf = 64;  // each is compared with each
+constexpr int64_t kItemsShare = 10;  // so many items cost as much as a schema
+constexpr size_t kMaxOneOf = 64;     // each is compared with each
 
 bool IsTypeOf(const Json& value, absl::string_view type) {
   if (type == "object") return value.is_object();
@@ -293,7 +295,7 @@ class SchemaReader {
     }
     if (counts.least > 0) json["minItems"] = counts.least;
     if (counts.most) json["maxItems"] = *counts.most;
-    RUNAHEAD_RETURN_IF_ERROR(Spend(counts.most.value_or(counts.least), place));
+    RUNAHEAD_RETURN_IF_ERROR(Spend(counts.most.value_or(counts.least) / kItemsShare, place));
     return ReadSchema{std::move(json), graph_.AddAll(place, std::move(nodes))};
   }
 
@@ -343,7 +345,15 @@ class SchemaReader {
     }
     if (counts.least > 0) json["minLength"] = counts.least;
     if (counts.most) json["maxLength"] = *counts.most;
-    return Spend(counts.most.value_or(counts.least), place);
+    return SpendLength(counts, place);
+  }
+
+  // What lengths cost is measured: by their characters up to xgrammar's 128, then as much again and no more. Those of
+  // schemas that are alike are compiled once.
+  absl::Status SpendLength(const Counts& counts, const std::string& place) {
+    const int64_t longest = counts.most.value_or(counts.least);
+    if (!lengths_.insert({counts.least, counts.most.value_or(-1)}).second) return absl::OkStatus();
+    return Spend(longest <= 128 ? longest * 3 / 2 : 350, place);
   }
 
   absl::Status Pattern(const std::string& pattern, Json& json, const std::string& place) {
@@ -355,6 +365,7 @@ class SchemaReader {
 
   FormGraph graph_;
   int64_t written_ = 0;
+  std::set<std::pair<int64_t, int64_t>> lengths_;  // that were counted
 };
 
 }  // namespace

@@ -161,6 +161,7 @@ void Run(const std::string& path) {
     if (child == 0) {
       alarm(kMostSeconds);
       Measure(*compiler, tokenizer->vocab_size(), form);
+      std::fflush(stdout);
       _exit(0);
     }
     int status = 0;

@@ -87,6 +87,20 @@ TEST(GrammarCompiler, KeepsEachForm) {
   EXPECT_FALSE(Accepts(choice, "no"));
 }
 
+TEST(GrammarCompiler, CountsFar) {
+  const auto quoted = [](int length) { return absl::StrCat("\"", std::string(length, 'a'), "\""); };
+  EXPECT_TRUE(Accepts(Regex("(ab?){200}"), std::string(200, 'a')));
+  EXPECT_FALSE(Accepts(Regex("(ab?){200}"), std::string(199, 'a')));
+  EXPECT_FALSE(Accepts(Regex("a{150,200}"), std::string(201, 'a')));
+  for (const char* schema :
+       {R"({"type":"string","pattern":"^a{150,200}$"})", R"({"type":"string","minLength":150,"maxLength":200})"}) {
+    EXPECT_FALSE(Accepts(Schema(schema), quoted(149))) << schema;
+    EXPECT_TRUE(Accepts(Schema(schema), quoted(150))) << schema;
+    EXPECT_TRUE(Accepts(Schema(schema), quoted(200))) << schema;
+    EXPECT_FALSE(Accepts(Schema(schema), quoted(201))) << schema;
+  }
+}
+
 TEST(GrammarCompiler, WritesTagsAroundJson) {
   StructureSpec spec = Schema(R"({"type":"array","items":{"type":"null"}})");
   spec.before = "<call>\n";
