@@ -10,17 +10,17 @@
 namespace runahead {
 namespace {
 
-constexpr int64_t kVocab = 40;
-const StructureSpec kChoice = {.kind = StructureKind::kChoice, .choices = {"ab"}};
-const StructureSpec kWrong = {.kind = StructureKind::kRegex, .text = "(a"};
+constexpr int64_t kGrammarVocab = 40;
+const StructureSpec kSomeChoice = {.kind = StructureKind::kChoice, .choices = {"ab"}};
+const StructureSpec kWrongRegex = {.kind = StructureKind::kRegex, .text = "(a"};
 
 TEST(GrammarSource, CompilesWhatIsWantedAndSaysWhatCannotBe) {
   if (!StructuredOutputStatus().ok()) GTEST_SKIP() << "did not run here: " << StructuredOutputStatus().message();
   std::atomic<int> opened = 0;
-  GrammarSource source([&opened] { return ++opened, testing::MakeLetterTokenizer(); }, kVocab);
+  GrammarSource source([&opened] { return ++opened, testing::MakeLetterTokenizer(); }, kGrammarVocab);
   EXPECT_EQ(opened, 0) << "nobody wants a form";
   std::vector<std::shared_ptr<const WantedGrammar>> wanted;
-  for (int i = 0; i < 3; ++i) wanted.push_back(source.Want(i == 1 ? kWrong : kChoice));
+  for (int i = 0; i < 3; ++i) wanted.push_back(source.Want(i == 1 ? kWrongRegex : kSomeChoice));
   EXPECT_EQ(wanted[0]->ready().Wait(), absl::OkStatus());
   ASSERT_NE(wanted[0]->grammar(), nullptr);
   EXPECT_EQ(wanted[1]->ready().Wait().code(), absl::StatusCode::kOutOfRange);
@@ -38,9 +38,9 @@ TEST(GrammarSource, ATokenizerThatIsNotThereIsAskedForAgain) {
     if (++opened == 1) return absl::NotFoundError("the file is away");
     return testing::MakeLetterTokenizer();
   };
-  GrammarSource source(open, kVocab);
-  EXPECT_EQ(source.Want(kChoice)->ready().Wait(), absl::NotFoundError("the file is away"));
-  EXPECT_EQ(source.Want(kChoice)->ready().Wait(), absl::OkStatus());
+  GrammarSource source(open, kGrammarVocab);
+  EXPECT_EQ(source.Want(kSomeChoice)->ready().Wait(), absl::NotFoundError("the file is away"));
+  EXPECT_EQ(source.Want(kSomeChoice)->ready().Wait(), absl::OkStatus());
 }
 
 TEST(GrammarSource, WhatIsNotCompiledWhenItEndsIsAborted) {
@@ -53,8 +53,8 @@ TEST(GrammarSource, WhatIsNotCompiledWhenItEndsIsAborted) {
       EXPECT_TRUE(go_on.event().Wait().ok());
       return absl::NotFoundError("the file is away");
     };
-    GrammarSource source(open, kVocab);
-    for (int i = 0; i < 3; ++i) wanted.push_back(source.Want(kChoice));
+    GrammarSource source(open, kGrammarVocab);
+    for (int i = 0; i < 3; ++i) wanted.push_back(source.Want(kSomeChoice));
     EXPECT_TRUE(opening.event().Wait().ok());
     std::thread end([&] { go_on.Fire(absl::OkStatus()); });
     end.join();
