@@ -324,7 +324,15 @@ class RegexReader {
     }
     if (!Take('}')) return Refuse("a repetition is {n}, {n,} or {n,m}; the character is written \\{");
     if (most < least) return Refuse("a repetition's second number is less than its first");
-    atom.text += open ? absl::StrCat("{", least, ",}") : absl::StrCat("{", least, ",", most, "}");
+    // xgrammar takes {n,} for more than it is where what is repeated may end in several ways.
+    const std::string counted = absl::StrCat(atom.text, "{", least, ",", most, "}");
+    if (!open) {
+      atom.text = counted;
+    } else if (least <= 1) {
+      atom.text += least == 0 ? "*" : "+";
+    } else {
+      atom.text = absl::StrCat(counted, atom.text, "*");
+    }
     atom.written *= std::max<int64_t>(open ? least + 1 : 2 * most - least, 1);
     return absl::OkStatus();
   }

@@ -40,3 +40,33 @@ if(NOT RUNAHEAD_STRUCTURE STREQUAL OFF)
     message(STATUS "Structured output: not built, for ${missing}")
   endif()
 endif()
+
+# In 0.2.8 what is optional leads from its begin to its end: where that goes on, as behind "/" [0-9]+, what goes on there
+# is taken without what must come before it, and `a(/[0-9]+)?` has "a7". In `list`, a variable, a mended copy takes the
+# file's place; it stops where the file is another one.
+function(runahead_mend_xgrammar list)
+  set(file ${RUNAHEAD_XGRAMMAR_SOURCES}/cpp/fsm.cc)
+  file(READ ${file} text)
+  set(wrong [[
+  if (!ends_.empty()) {
+    fsm.AddEpsilonEdge(start_, ends_.front());
+  }
+  return FSMWithStartEnd(fsm, start_, ends_);
+]])
+  set(right [[
+  const auto begin = fsm.AddState();
+  fsm.AddEpsilonEdge(begin, start_);
+  auto ends = ends_;
+  ends.push_back(begin);
+  return FSMWithStartEnd(fsm, begin, ends);
+]])
+  string(REPLACE "${wrong}" "${right}" mended "${text}")
+  if(mended STREQUAL text)
+    message(FATAL_ERROR "${file} is not the one that is mended here")
+  endif()
+  set(copy ${CMAKE_CURRENT_BINARY_DIR}/mended/fsm.cc)
+  file(GENERATE OUTPUT ${copy} CONTENT "${mended}")
+  set(files ${${list}})
+  list(REMOVE_ITEM files ${file})
+  set(${list} ${files} ${copy} PARENT_SCOPE)
+endfunction()

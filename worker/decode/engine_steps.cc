@@ -145,12 +145,12 @@ absl::Status DecodeEngine::Forward(StepLoop& loop, absl::Span<const Share> share
   if (repeats) device_.BeginStep(*stream_);
   const absl::StatusOr<Tensor> logits = loop.Step(rows);
   absl::Status status = logits.status();
-  if (status.ok()) status = FillMasks(shares, draws);  // while the device computes
-  if (status.ok() && !draws.empty()) status = sampler_->Enqueue(*stream_, *logits, draws);
+  const absl::Status masked = status.ok() ? FillMasks(shares, draws) : absl::OkStatus();  // while the device computes
+  if (status.ok() && masked.ok() && !draws.empty()) status = sampler_->Enqueue(*stream_, *logits, draws);
   if (repeats) device_.EndStep(*stream_);
   const absl::Status done = device_.Record(*stream_).Wait();
   if (status.ok()) status = done;
-  if (status.ok()) return status;
+  if (status.ok()) return masked;  // the request's own
   return absl::InternalError(absl::StrCat("a decode step failed: ", status.ToString()));
 }
 

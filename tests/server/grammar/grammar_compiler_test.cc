@@ -1,6 +1,9 @@
 #include "server/grammar/grammar_compiler.h"
 
+#include <algorithm>
 #include <memory>
+#include <random>
+#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -62,6 +65,51 @@ StructureSpec Regex(const std::string& text) {
 }
 StructureSpec Grammar(const std::string& text) {
   return {.kind = StructureKind::kGrammar, .text = text};
+}
+
+// Of a and b, with every operator.
+std::string RandomRegex(std::mt19937& random, int depth) {
+  const auto pick = [&random](std::vector<const char*> of) { return std::string(of[random() % of.size()]); };
+  std::string text;
+  const int parts = 1 + static_cast<int>(random() % 3);
+  for (int part = 0; part < parts; ++part) {
+    if (depth > 0 && random() % 2 == 0) {
+      text += pick({"(", "(?:"}) + RandomRegex(random, depth - 1);
+      if (random() % 3 == 0) text += "|" + (random() % 4 == 0 ? "" : RandomRegex(random, depth - 1));
+      text += ")";
+    } else {
+      text += pick({"a", "b", "[ab]", "[^a]", "ab"});
+    }
+    text += pick({"", "", "?", "*", "+", "??", "*?", "{2}", "{0,2}", "{1,3}", "{2,}", "{0,}"});
+  }
+  return text;
+}
+
+// By the standard library's matcher.
+TEST(GrammarCompiler, ExpressionsMatchAsElsewhere) {
+  std::vector<std::string> texts = {""};
+  for (size_t i = 0; texts.size() < 255; ++i) {
+    texts.push_back(texts[i] + "a");
+    texts.push_back(texts[i] + "b");
+  }
+  const auto compiler = MakeCompiler();
+  std::mt19937 random(45);
+  for (int run = 0; run < 40; ++run) {
+    const std::string regex = RandomRegex(random, 1);
+    const std::regex elsewhere(regex);
+    const auto grammar = compiler->Compile(Regex(regex));
+    if (!grammar.ok()) {  // nothing but the empty text
+      EXPECT_FALSE(std::regex_match("a", elsewhere) || std::regex_match("b", elsewhere)) << grammar.status();
+      continue;
+    }
+    for (const std::string& text : texts) {
+      const auto state = GrammarState::Begin(*grammar);
+      const bool taken = std::all_of(text.begin(), text.end(), [&](char c) {
+        return state->Accept(kJsonFirstByte + static_cast<unsigned char>(c)).ok();
+      });
+      ASSERT_EQ(taken && state->Complete(), std::regex_match(text, elsewhere)) << regex << " and '" << text << "'";
+    }
+  }
 }
 
 TEST(GrammarCompiler, KeepsEachForm) {

@@ -24,7 +24,7 @@ TEST(RegexForm, WritesOutWhatStandsForMore) {
   EXPECT_EQ(Read("."), "[^\\u000a\\u000d\\u2028-\\u2029]");
   EXPECT_EQ(Read("[^]"), "[\\u0000-\\u{10ffff}]");
   EXPECT_EQ(Read("(?:a|b)(?<name>c)"), "(a|b)(c)");
-  EXPECT_EQ(Read("a{2,}|"), "a{2,}|");
+  EXPECT_EQ(Read("a{2,}|b{1,}|c{0,}|"), "a{2,2}a*|b+|c*|");
   EXPECT_EQ(Read("\\.\\/\\u0041\\x42\\u{1F600}é"), "\\.\\/AB\\u{1f600}\\u00e9");
   EXPECT_EQ(Read("[a-c\\-\\]^]"), "[\\-\\]-\\^a-c]");
   EXPECT_EQ(Read("[a-]"), "[\\-a]");

@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "server/rpc/status.h"
+#include "server/grammar/grammar_compiler.h"
 #include "tests/testing/router_fixture.h"
 #include "tests/testing/synthetic_gguf.h"
 
@@ -30,7 +31,6 @@ v1::GenerateRequest WithRules(v1::GenerateRequest request) {
 TEST_F(RequestRules, GoToTheTailAndToTheDecodeWorker) {
   Start();
   v1::GenerateRequest request = WithRules(Ids(10, 4));
-  request.mutable_structure()->set_regex("a*");
   request.mutable_experiment()->set_width(2);
   ASSERT_TRUE(Generate(request).status.ok());
   const v1::StartJob head = prefill_[0]->AwaitStarts(1).at(0), tail = prefill_[1]->AwaitStarts(1).at(0);
@@ -39,11 +39,21 @@ TEST_F(RequestRules, GoToTheTailAndToTheDecodeWorker) {
   EXPECT_THAT(tail.rules().end_ids(), Contains(9));
   EXPECT_THAT(tail.rules().end_ids(), Contains(kSyntheticImEnd));
   EXPECT_EQ(tail.rules().bad_ids_size(), 2);
-  EXPECT_EQ(tail.rules().structure().regex(), "a*");
   EXPECT_EQ(tail.sampling().logit_bias().at(7), -1.5f);
   const v1::DecodeRequest decode = decode_[0]->decode_requests().at(0);
   EXPECT_EQ(decode.rules().SerializeAsString(), tail.rules().SerializeAsString());
   EXPECT_EQ(decode.sampling().logit_bias().at(7), -1.5f);
+}
+
+TEST_F(RequestRules, AFormGoesToTheTailAndToTheDecodeWorker) {
+  if (!StructuredOutputStatus().ok()) GTEST_SKIP() << "did not run here: " << StructuredOutputStatus().message();
+  Start();
+  v1::GenerateRequest request = Ids(10, 4);
+  request.mutable_structure()->set_regex("a*");
+  ASSERT_TRUE(Generate(request).status.ok());
+  const v1::DrawRules rules = prefill_[0]->AwaitStarts(1).at(0).rules();
+  EXPECT_EQ(rules.structure().regex(), "a*");
+  EXPECT_EQ(decode_[0]->decode_requests().at(0).rules().SerializeAsString(), rules.SerializeAsString());
 }
 
 TEST_F(RequestRules, AreNotSentWhereThereAreNone) {
