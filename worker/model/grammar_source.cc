@@ -24,6 +24,8 @@ GrammarSource::~GrammarSource() {
     changed_.NotifyAll();
   }
   thread_.join();
+  MutexLock lock(mu_);
+  for (const auto& wanted : queue_) wanted->ready_.Fire(absl::AbortedError("the source of grammars has ended"));
 }
 
 std::shared_ptr<const WantedGrammar> GrammarSource::Want(StructureSpec spec) {
