@@ -385,9 +385,9 @@ absl::Status CpuDevice::Sample(Stream& stream, const ConstTensor& logits, std::v
                                const SampleTables& tables, const MutTensor& ids, const MutTensor& values) {
   RUNAHEAD_RETURN_IF_ERROR(CheckSample(kLimits, logits, params, tables, ids, values));
   RUNAHEAD_RETURN_IF_ERROR(guard_.Check("Sample", {{"logits", logits},
-                                                   {"counts", tables.counts},
-                                                   {"bias", tables.bias},
-                                                   {"allowed", tables.allowed},
+                                                   {"tables.counts", tables.counts},
+                                                   {"tables.bias", tables.bias},
+                                                   {"tables.allowed", tables.allowed},
                                                    {"ids", ids},
                                                    {"values", values}}));
   Cast(stream).Compute([this, logits, params = std::move(params), tables, ids, values] {

@@ -14,6 +14,12 @@ import live  # noqa: E402
 import tools  # noqa: E402
 
 PICTURES = pathlib.Path(sys.argv.pop(1))
+# The model writes noise, in which an end may come at once: answers are as long as they may be.
+NO_EARLY_END = """(() => {
+  const plain = window.fetch;
+  window.fetch = (url, options) => plain(url, options.body
+    ? {...options, body: JSON.stringify({...JSON.parse(options.body), ignore_eos: true})} : options);
+})()"""
 
 
 class PageTest(fixture.ClusterTest):
@@ -21,6 +27,7 @@ class PageTest(fixture.ClusterTest):
         self.page = self.enterContext(browser.Browser(self.enterContext(fixture.tempfile.TemporaryDirectory()),
                                                       self.cluster.http.removesuffix("v1")))
         self.page.until("document.readyState === 'complete' && document.activeElement.id === 'question'")
+        self.page.evaluate(NO_EARLY_END)
 
     def text(self, selector):
         return self.page.evaluate(f"document.querySelector({selector!r})?.innerText ?? ''")

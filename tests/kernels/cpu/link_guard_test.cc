@@ -147,7 +147,9 @@ const std::map<std::string, OpCall>& OpCalls() {
        }},
       {"Sample",
        [](GuardedCall& c) {
-         return c.device.Sample(c.stream, c.Floats("logits", 1, 16), {SampleParams{}}, {c.Floats("counts", 1, 16)},
+         return c.device.Sample(c.stream, c.Floats("logits", 1, 16), {SampleParams{}},
+                                {c.Floats("tables.counts", 1, 16), c.Floats("tables.bias", 1, 16),
+                                 c.Floats("tables.allowed", 1, 1)},
                                 c.Floats("ids", 1, 1), c.Floats("values", 1, 1));
        }},
   };
