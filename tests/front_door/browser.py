@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import select
+import signal
 import shutil
 import subprocess
 import time
@@ -15,6 +16,18 @@ PATIENCE = 60  # seconds that anything here may take
 def program():
     """The path of a Chromium of this machine, or None."""
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def runs(group):
+    """Whether a process of that group is left that has not ended."""
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, of_group = stat.read_text().rpartition(")")[2].split()[:3]
+        except OSError:  # it went away
+            continue
+        if int(of_group) == group and state not in "ZX":
+            return True
+    return False
 
 
 class Browser:
@@ -29,7 +42,8 @@ class Browser:
         # It reads from descriptor 3 and writes to 4.
         script = f'exec "$@" 3<&{command_end} 4>&{event_end}'
         self.process = subprocess.Popen(["bash", "-c", script, "chromium", *chromium], pass_fds=[command_end, event_end],
-                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                        start_new_session=True)
         os.close(command_end)
         os.close(event_end)
         self.bytes, self.sent, self.session, self.complaints = b"", 0, None, []
@@ -43,12 +57,12 @@ class Browser:
         return self
 
     def __exit__(self, *_):
-        self.process.terminate()
-        try:
-            self.process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        # Its processes end later than itself, and write to its folder until then.
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        deadline = time.monotonic() + PATIENCE
+        while runs(self.process.pid) and time.monotonic() < deadline:
+            time.sleep(0.01)
         os.close(self.commands)
         os.close(self.events)
 
