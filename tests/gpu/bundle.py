@@ -6,11 +6,13 @@ import lzma
 import os
 import shutil
 import sys
+import tarfile
 import tempfile
 
 import machine
 
 MODEL_FOLDER = os.path.join(tempfile.gettempdir(), "runahead-gpu-model")
+ARCHIVE = "files.tar.xz"  # of all files but the manifest
 KEYS = ("glibc", "commit", "changed", "sources", "files", "compiler", "needs", "tests", "benchmarks")
 MOST_NAMES = 5  # of files, in a message
 
@@ -67,12 +69,11 @@ def why_another_checkout(manifest, root):
 
 
 def unpack(folder):
-    """Once: a packed file makes room for what it holds. Raises lzma.LZMAError and EOFError where one is damaged."""
-    for packed in glob.glob(os.path.join(folder, "*", "*.xz")):
-        whole = packed[:-len(".xz")]
-        with lzma.open(packed, "rb") as source, open(whole, "wb") as target:
-            shutil.copyfileobj(source, target)
-        shutil.copymode(packed, whole)
+    """Once: the archive is removed. Raises lzma.LZMAError, EOFError and tarfile.TarError where it is damaged."""
+    packed = os.path.join(folder, ARCHIVE)
+    if os.path.exists(packed):
+        with tarfile.open(packed, "r:xz") as archive:
+            archive.extractall(folder)
         os.remove(packed)
 
 
@@ -81,7 +82,7 @@ def why_damaged(manifest, folder):
     again = "bring the bundle again"
     try:
         unpack(folder)
-    except (lzma.LZMAError, EOFError) as error:
+    except (lzma.LZMAError, EOFError, tarfile.TarError) as error:
         return f"{folder} is damaged ({error}): {again}"
     differ = [path for path, expected in manifest["files"].items()
               if not os.path.isfile(os.path.join(folder, path)) or digest(os.path.join(folder, path)) != expected]

@@ -5,9 +5,7 @@ import contextlib
 import hashlib
 import io
 import json
-import lzma
 import os
-import shutil
 import signal
 import stat
 import subprocess
@@ -21,6 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import bundle  # noqa: E402
 import machine  # noqa: E402
+import make_manifest  # noqa: E402
 import run_bundle  # noqa: E402
 import steps  # noqa: E402
 
@@ -80,11 +79,7 @@ class RunBundleTest(unittest.TestCase):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(f"#!/bin/bash\n{LISTED}\n{script}\n")
             os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
-        passes = os.path.join(self.bundle, "tests/passes")  # one that is packed, as bundle.sh packs all
-        with open(passes, "rb") as whole, lzma.open(passes + ".xz", "wb") as packed:
-            packed.write(whole.read())
-        shutil.copymode(passes, passes + ".xz")
-        os.remove(passes)
+        make_manifest.pack(self.bundle, ["tests/passes"])
         self.write("manifest.json", json.dumps(MANIFEST))
         self.models = os.path.join(self.bundle, "kept")
         gpu = {"name": "a card", "memory_mib": 1, "compute": "9.0", "driver_cuda": "13.0", "driver": "580"}

@@ -15,6 +15,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, HERE)
+import bundle  # noqa: E402
 import make_manifest  # noqa: E402
 
 LISTS = "if [[ $* == *--gtest_list_tests* ]]; then printf 'Suite.\\n  Name\\n'; exit 0; fi"
@@ -164,12 +165,22 @@ class RunShTest(unittest.TestCase):
             file.write("#")
         self.assert_refused("tests/passes of ", "bring the bundle again")
 
-    def test_a_half_packed_file_is_refused(self):
-        make_manifest.pack(os.path.join(self.bundle, "tests/passes"))
-        self.assertEqual(self.run_sh("--dry-run")[0], 0)
-        make_manifest.pack(os.path.join(self.bundle, "tests/passes"))
-        os.truncate(os.path.join(self.bundle, "tests/passes.xz"), 80)
-        self.assert_refused("is damaged", "bring the bundle again")
+    def test_a_packed_bundle_is_unpacked_and_half_a_one_is_refused(self):
+        for half in (False, True):
+            make_manifest.pack(self.bundle, ["tests/passes", "tests/fails"])
+            self.assertFalse(os.path.exists(os.path.join(self.bundle, "tests/passes")))
+            archive = os.path.join(self.bundle, bundle.ARCHIVE)
+            if half:
+                os.truncate(archive, os.path.getsize(archive) // 2)
+                self.assert_refused("is damaged", "bring the bundle again")
+            else:
+                self.assertEqual(self.run_sh("--dry-run")[0], 0)
+
+    def test_an_archive_of_something_else_is_refused(self):
+        for text in (b"no archive", b""):
+            with open(os.path.join(self.bundle, bundle.ARCHIVE), "wb") as file:
+                file.write(text)
+            self.assert_refused("is damaged", "bring the bundle again")
 
     def test_a_failure_is_exit_code_1(self):
         code, said, _ = self.run_sh("--only", "parity/(kernels|worker/fails|worker/last)")
