@@ -42,8 +42,9 @@ class FramedAnswer : public OpenAiAnswer {
       case v1::GenerateResponse::kFinished:
         its.finished = response.finished();
         return Events(its.writer->End(response.finished()), ServiceJson(its.started, its.finished));
-      case v1::GenerateResponse::EVENT_NOT_SET:
-        break;  // of a router newer than us
+      case v1::GenerateResponse::kPromptLogprobs:  // the door asks for none yet
+      case v1::GenerateResponse::EVENT_NOT_SET:    // of a router newer than us
+        break;
     }
     return {};
   }
