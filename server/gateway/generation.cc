@@ -25,8 +25,8 @@ std::string EventText(const std::vector<std::string>& events) {
 class Generation::Call final : public grpc::ClientReadReactor<v1::GenerateResponse>,
                                public std::enable_shared_from_this<Call> {
  public:
-  Call(std::shared_ptr<Generation> owner, int choice, v1::GenerateRequest request)
-      : owner_(std::move(owner)), choice_(choice), request_(std::move(request)) {
+  Call(std::shared_ptr<Generation> owner, int prompt, v1::GenerateRequest request)
+      : owner_(std::move(owner)), prompt_(prompt), request_(std::move(request)) {
     owner_->context_->Describe(context_);
   }
 
@@ -38,7 +38,7 @@ class Generation::Call final : public grpc::ClientReadReactor<v1::GenerateRespon
     StartCall();
   }
 
-  int choice() const { return choice_; }
+  int prompt() const { return prompt_; }
   void ReadNext() { StartRead(&response_); }
   void Cancel() { context_.TryCancel(); }
 
@@ -55,7 +55,7 @@ class Generation::Call final : public grpc::ClientReadReactor<v1::GenerateRespon
 
   std::shared_ptr<Generation> owner_;
   std::shared_ptr<Call> itself_;
-  const int choice_;
+  const int prompt_;  // which of the request's
   const v1::GenerateRequest request_;
   grpc::ClientContext context_;
   v1::GenerateResponse response_;
@@ -99,7 +99,7 @@ void Generation::Came(Call& call, const v1::GenerateResponse& response) {
     MutexLock lock(mu_);
     if (!ended_) {
       if (response.has_tokens()) spoke_ = true;
-      const std::vector<std::string> events = answer_->Add(call.choice(), response);
+      const std::vector<std::string> events = answer_->Add(call.prompt(), response);
       if (!stream_ && !memory_.Resize(memory_.bytes() + static_cast<int64_t>(response.ByteSizeLong()))) {
         Fail(absl::ResourceExhaustedError("there is no memory left for answers that are sent whole; ask for a stream"));
       }
@@ -163,6 +163,9 @@ void Generation::Fail(const absl::Status& status) {
 }
 
 void Generation::Finish() {
+  if (!answer_->IsComplete()) {
+    return Fail(absl::UnimplementedError("the router answered a part of the request only: it is older than this gateway"));
+  }
   ended_ = true;
   const std::vector<std::string> last = answer_->Finish();
   if (!stream_) return context_->Reply(last.empty() ? "{}" : last.front());

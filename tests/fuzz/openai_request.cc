@@ -48,6 +48,9 @@ void CheckAnswer(const OpenAiCalls& calls, absl::string_view text) {
     v1::GenerateResponse response;
     response.mutable_started();
     CheckEvents(answer->Add(i, response));
+    v1::TokenLogprob& prompt = *response.mutable_prompt_logprobs()->add_logprobs()->add_top();
+    prompt.set_bytes(std::string(text.substr(0, 5)));
+    CheckEvents(answer->Add(i, response));
     response.mutable_tokens()->set_text(std::string(text));
     v1::TokenLogprob& top = *response.mutable_tokens()->add_logprobs()->add_top();
     top.set_bytes(std::string(text.substr(0, 8)));
@@ -62,9 +65,8 @@ void CheckAnswer(const OpenAiCalls& calls, absl::string_view text) {
 
 void CheckCalls(const absl::StatusOr<OpenAiCalls>& calls, absl::string_view text) {
   if (!calls.ok()) return CheckRefused(calls.status());
-  RUNAHEAD_CHECK(!calls->calls.empty() && calls->calls.size() <= kMaxCalls);
-  RUNAHEAD_CHECK(calls->calls.size() % static_cast<size_t>(calls->choices_per_prompt) == 0);
-  RUNAHEAD_CHECK(calls->echo.empty() || calls->echo.size() == calls->calls.size());
+  RUNAHEAD_CHECK(!calls->calls.empty() && calls->choices_per_prompt >= 1);
+  RUNAHEAD_CHECK(calls->calls.size() * static_cast<size_t>(calls->choices_per_prompt) <= kMaxAnswers);
   for (const v1::GenerateRequest& call : calls->calls) {
     CheckSendable(call);
     RUNAHEAD_CHECK(call.sampling().has_temperature() && call.stop().has_max_tokens() != call.stop().fill_context());

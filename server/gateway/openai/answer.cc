@@ -1,5 +1,6 @@
 #include "server/gateway/openai/answer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,14 +26,20 @@ class FramedAnswer : public OpenAiAnswer {
         choices_per_prompt_(static_cast<size_t>(calls.choices_per_prompt)),
         head_(absl::StrCat("{\"id\":", JsonString(id), ",\"object\":\"", ObjectName(calls), "\",\"created\":", created,
                            ",\"model\":", JsonString(calls.model), ",\"system_fingerprint\":null,\"choices\":[")) {
-    for (int i = 0; i < static_cast<int>(calls.calls.size()); ++i) {
+    const int choices = static_cast<int>(calls.calls.size()) * calls.choices_per_prompt;
+    for (int i = 0; i < choices; ++i) {
       choices_.push_back({calls.chat ? MakeChatChoice(calls, i) : MakeCompletionChoice(calls, i), {}, {}});
+      choices_.back().scored = !(calls.echo && calls.logprobs);
     }
   }
 
-  std::vector<std::string> Add(int choice, const v1::GenerateResponse& response) override {
-    RUNAHEAD_CHECK(choice >= 0 && static_cast<size_t>(choice) < choices_.size());
-    Choice& its = choices_[static_cast<size_t>(choice)];
+  std::vector<std::string> Add(int prompt, const v1::GenerateResponse& response) override {
+    const size_t first = static_cast<size_t>(prompt) * choices_per_prompt_;
+    RUNAHEAD_CHECK(prompt >= 0 && first < choices_.size());
+    if (response.has_prompt_logprobs()) return AddPrompt(first, response.prompt_logprobs());
+    const int32_t answer = AnswerOf(response);
+    if (answer < 0 || static_cast<size_t>(answer) >= choices_per_prompt_) return {};
+    Choice& its = choices_[first + static_cast<size_t>(answer)];
     switch (response.event_case()) {
       case v1::GenerateResponse::kStarted:
         its.started = response.started();
@@ -41,12 +48,17 @@ class FramedAnswer : public OpenAiAnswer {
         return Events(its.writer->Add(response.tokens()));
       case v1::GenerateResponse::kFinished:
         its.finished = response.finished();
+        its.ended = true;
         return Events(its.writer->End(response.finished()), ServiceJson(its.started, its.finished));
-      case v1::GenerateResponse::kPromptLogprobs:  // the door asks for none yet
-      case v1::GenerateResponse::EVENT_NOT_SET:    // of a router newer than us
+      case v1::GenerateResponse::kPromptLogprobs:
+      case v1::GenerateResponse::EVENT_NOT_SET:  // of a router newer than us
         break;
     }
     return {};
+  }
+
+  bool IsComplete() const override {
+    return std::all_of(choices_.begin(), choices_.end(), [](const Choice& its) { return its.ended && its.scored; });
   }
 
   std::vector<std::string> Finish() override {
@@ -68,7 +80,24 @@ class FramedAnswer : public OpenAiAnswer {
     std::unique_ptr<ChoiceWriter> writer;
     v1::Started started;
     v1::Finished finished;
+    bool ended = false;
+    bool scored = true;  // it has what it echoes, where that comes from the router
   };
+
+  static int32_t AnswerOf(const v1::GenerateResponse& response) {
+    if (response.has_started()) return response.started().answer();
+    return response.has_tokens() ? response.tokens().answer() : response.finished().answer();
+  }
+
+  // Of a prompt, for all of its choices, which stand from `first` on.
+  std::vector<std::string> AddPrompt(size_t first, const v1::PromptLogprobs& logprobs) {
+    std::vector<std::string> events;
+    for (size_t i = first; i < first + choices_per_prompt_; ++i) {
+      choices_[i].scored = true;
+      for (std::string& event : Events(choices_[i].writer->AddPrompt(logprobs))) events.push_back(std::move(event));
+    }
+    return events;
+  }
 
   // Of each choice object an event. `service` goes with the last one; empty: with none.
   std::vector<std::string> Events(std::vector<std::string> objects, const std::string& service = "") const {
@@ -80,7 +109,7 @@ class FramedAnswer : public OpenAiAnswer {
     return objects;
   }
 
-  // Several calls of one prompt have read it once.
+  // All choices of a prompt have read it once.
   UsageSum Sum() const {
     UsageSum sum;
     for (size_t i = 0; i < choices_.size(); ++i) {

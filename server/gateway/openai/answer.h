@@ -16,11 +16,16 @@ class OpenAiAnswer {
  public:
   virtual ~OpenAiAnswer() = default;
 
-  // Takes in what the call of `choice` brought. Returns the data of the events that it makes of it where the request is
-  // streamed (JSON, one object each, without "data: "); nothing where it is not, or nothing is to be said yet.
-  virtual std::vector<std::string> Add(int choice, const v1::GenerateResponse& response) = 0;
+  // Takes in what the call of prompt `prompt` brought. Returns the data of the events that it makes of it where the
+  // request is streamed (JSON, one object each, without "data: "); nothing where it is not, or nothing is to be said
+  // yet.
+  virtual std::vector<std::string> Add(int prompt, const v1::GenerateResponse& response) = 0;
 
-  // Once all calls have finished. Streamed: the data of what is still to be said (usage); else the whole answer, one
+  // Once all calls have ended: whether they brought all that was asked for. A router that is older than this gateway
+  // does not know all of a request, and answers a part of it.
+  virtual bool IsComplete() const = 0;
+
+  // Once all calls have ended, where it is complete. Streamed: the data of what is still to be said (usage); else the whole answer, one
   // object.
   virtual std::vector<std::string> Finish() = 0;
 };

@@ -24,16 +24,16 @@ struct DoorFacts {
 
 // The calls that one request makes, and how their answers are to be written.
 struct OpenAiCalls {
-  // One answer (the field's "choice") each: calls[i] is choice i.
+  // One for each prompt. The answers (the field's "choices") of calls[i] are those from i * choices_per_prompt on.
   std::vector<v1::GenerateRequest> calls;
-  int choices_per_prompt = 1;  // n: so many calls, one behind the other, have the same prompt
+  int choices_per_prompt = 1;  // n
   bool chat = false;           // /v1/chat/completions; else /v1/completions
   bool stream = false;         // server-sent events
   bool include_usage = false;  // a last event with usage
   bool logprobs = false;
   int top_logprobs = 0;              // alternatives a token
   std::string model;                 // as the answer names it
-  std::vector<std::string> echo;     // by choice: text that stands before the answer; empty: none anywhere
+  bool echo = false;                 // the prompt stands before the answer, with logprobs its tokens, too
   std::string tool_format;           // of calls in the answer; empty: none are looked for
   std::string reasoning_format;      // of what was thought; empty: it is not told apart
   std::vector<std::string> ignored;  // members of the request that nobody knows, in order; to be counted

@@ -65,6 +65,8 @@ class ChatChoice : public ChoiceWriter {
     return {Delta("\"role\":\"assistant\",\"content\":\"\"")};
   }
 
+  std::vector<std::string> AddPrompt(const v1::PromptLogprobs& /*logprobs*/) override { return {}; }  // never asked for
+
   std::vector<std::string> Add(const v1::Tokens& tokens) override {
     text_.Add(tokens.text());
     if (with_logprobs_) logprobs_.Add(tokens);

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,8 +10,19 @@
 namespace runahead {
 namespace {
 
-std::string EchoOf(const OpenAiCalls& calls, int choice) {
-  return calls.echo.empty() ? "" : calls.echo[static_cast<size_t>(choice)];
+const v1::GenerateRequest& CallOf(const OpenAiCalls& calls, int choice) {
+  return calls.calls[static_cast<size_t>(choice / calls.choices_per_prompt)];
+}
+
+// Bytes at the end of `text` that begin a character and do not end it.
+size_t OpenBytes(absl::string_view text) {
+  for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+    if ((byte & 0xc0) == 0x80) continue;
+    const size_t whole = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
+    return whole > back ? back : 0;
+  }
+  return 0;
 }
 
 // {"index","text","logprobs","finish_reason"}.
@@ -18,11 +31,26 @@ class CompletionChoice : public ChoiceWriter {
   CompletionChoice(const OpenAiCalls& calls, int choice)
       : stream_(calls.stream),
         with_logprobs_(calls.logprobs),
+        prompt_of_ids_(!CallOf(calls, choice).has_prompt()),
         choice_(choice),
-        text_(EchoOf(calls, choice)),
-        logprobs_(calls.top_logprobs, CountCharacters(text_)) {}
+        prompt_(calls.echo ? CallOf(calls, choice).prompt() : ""),
+        awaits_prompt_(calls.echo && calls.logprobs),
+        text_(prompt_),
+        logprobs_(calls.top_logprobs, awaits_prompt_ ? 0 : CountCharacters(text_)) {}
 
-  std::vector<std::string> Begin() override { return Pending(); }
+  // The prompt's text goes with its tokens, where these are awaited.
+  std::vector<std::string> Begin() override { return awaits_prompt_ ? std::vector<std::string>() : Pending(); }
+
+  std::vector<std::string> AddPrompt(const v1::PromptLogprobs& logprobs) override {
+    if (!awaits_prompt_) return {};
+    if (prompt_of_ids_) {
+      for (const v1::TokenLogprobs& token : logprobs.logprobs()) {
+        if (!token.top().empty()) text_ += BytesOf(token.top(0));
+      }
+    }
+    logprobs_.AddPrompt(logprobs, prompt_of_ids_ ? std::nullopt : std::optional<absl::string_view>(prompt_));
+    return Pending();
+  }
 
   std::vector<std::string> Add(const v1::Tokens& tokens) override {
     text_ += tokens.text();
@@ -45,14 +73,21 @@ class CompletionChoice : public ChoiceWriter {
     return {TakeObject()};
   }
 
+  // A character that is not whole yet waits for its other bytes: only a prompt of ids comes in such pieces.
   std::string TakeObject() {
-    return absl::StrCat("{\"index\":", choice_, ",\"text\":", JsonString(std::exchange(text_, "")),
+    const size_t open = reason_ == "null" ? OpenBytes(text_) : 0;
+    const std::string text = text_.substr(0, text_.size() - open);
+    text_.erase(0, text.size());
+    return absl::StrCat("{\"index\":", choice_, ",\"text\":", JsonString(text),
                         ",\"logprobs\":", logprobs_.Take(), ",\"finish_reason\":", reason_, "}");
   }
 
   const bool stream_;
   const bool with_logprobs_;
+  const bool prompt_of_ids_;
   const int choice_;
+  const std::string prompt_;  // that is echoed
+  const bool awaits_prompt_;  // its tokens are echoed with their log probabilities
   std::string text_;  // that was not returned yet
   CompletionLogprobs logprobs_;
   absl::string_view reason_ = "null";

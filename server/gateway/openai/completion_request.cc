@@ -55,8 +55,8 @@ absl::Status AddPrompt(JsonSlice value, JsonSlice::Kind first, std::vector<Given
   if (value.kind() != first) {
     return WrongValue(place, value, first == JsonSlice::Kind::kString ? "a string" : "an array of ids");
   }
-  if (prompts.size() == kMaxCalls) {
-    return InvalidField("prompt", absl::StrCat("more than ", kMaxCalls, " prompts are not allowed in one request"));
+  if (prompts.size() == kMaxAnswers) {
+    return InvalidField("prompt", absl::StrCat("more than ", kMaxAnswers, " prompts are not allowed in one request"));
   }
   if (first == JsonSlice::Kind::kString) {
     prompts.push_back({value.String(), {}});
@@ -99,14 +99,20 @@ absl::Status ReadCompletionLogprobs(JsonObject& body, OpenAiCalls& calls, v1::Sa
   return absl::OkStatus();
 }
 
-// echo: the prompt's text stands before the answer.
-absl::Status ReadEcho(JsonObject& body, const std::vector<GivenPrompt>& prompts, OpenAiCalls& calls) {
+// echo: the prompt stands before the answer, with logprobs each of its tokens with what the tokens before it gave it.
+absl::Status ReadEcho(JsonObject& body, const std::vector<GivenPrompt>& prompts, OpenAiCalls& calls,
+                      v1::GenerateRequest& common) {
   RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<bool> echo, body.Bool("echo"));
   if (!echo.value_or(false)) return absl::OkStatus();
-  if (calls.logprobs) return InvalidField("echo", "with logprobs it is not supported here: it asks for a prompt's log probabilities");
+  calls.echo = true;
+  if (calls.logprobs) {
+    common.set_prompt_logprobs(calls.top_logprobs);
+    return absl::OkStatus();
+  }
   for (const GivenPrompt& prompt : prompts) {
-    if (!prompt.text.has_value()) return InvalidField("echo", "of a prompt of ids it is not supported here");
-    for (int i = 0; i < calls.choices_per_prompt; ++i) calls.echo.push_back(*prompt.text);
+    if (!prompt.text.has_value()) {
+      return InvalidField("echo", "of a prompt of ids it goes with \"logprobs\" only, which bring the ids' text");
+    }
   }
   return absl::OkStatus();
 }
@@ -141,10 +147,10 @@ absl::StatusOr<OpenAiCalls> ReadCompletionRequest(absl::string_view body, const 
   RUNAHEAD_RETURN_IF_ERROR(ReadSamplingMembers(members, facts, common));
   RUNAHEAD_RETURN_IF_ERROR(ReadRuleMembers(members, common));
   RUNAHEAD_RETURN_IF_ERROR(ReadCompletionLogprobs(members, calls, *common.mutable_sampling()));
-  RUNAHEAD_RETURN_IF_ERROR(ReadMaxTokens(members, kDefaultCompletionTokens, *common.mutable_stop()));
+  RUNAHEAD_RETURN_IF_ERROR(ReadEcho(members, prompts, calls, common));
+  RUNAHEAD_RETURN_IF_ERROR(ReadMaxTokens(members, kDefaultCompletionTokens, calls, *common.mutable_stop()));
   RUNAHEAD_RETURN_IF_ERROR(ReadStreaming(members, calls));
-  RUNAHEAD_RETURN_IF_ERROR(AddChoices(members, RequestsOf(prompts, common), calls));
-  RUNAHEAD_RETURN_IF_ERROR(ReadEcho(members, prompts, calls));
+  RUNAHEAD_RETURN_IF_ERROR(AddCalls(members, RequestsOf(prompts, common), calls));
   AddIgnored(members, calls);
   return calls;
 }

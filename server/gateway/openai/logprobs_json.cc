@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "server/gateway/openai/json_text.h"
@@ -16,10 +17,6 @@ constexpr float kLeastLogprob = -9999;
 
 std::string LogprobText(const v1::TokenLogprob& token) {
   return JsonNumber(std::max(token.logprob(), kLeastLogprob));
-}
-
-const std::string& BytesOf(const v1::TokenLogprob& token) {
-  return token.bytes().empty() ? token.text() : token.bytes();
 }
 
 bool BeginsCharacter(char byte) {
@@ -60,8 +57,12 @@ std::string TopsByText(const v1::TokenLogprobs& logprobs, int most) {
 
 }  // namespace
 
-int64_t CountCharacters(const std::string& text) {
+int64_t CountCharacters(absl::string_view text) {
   return std::count_if(text.begin(), text.end(), BeginsCharacter);
+}
+
+const std::string& BytesOf(const v1::TokenLogprob& token) {
+  return token.bytes().empty() ? token.text() : token.bytes();
 }
 
 void ChatLogprobs::Add(const v1::Tokens& tokens) {
@@ -82,15 +83,35 @@ void CompletionLogprobs::Add(const v1::Tokens& tokens) {
   for (const v1::TokenLogprobs& logprobs : tokens.logprobs()) {
     if (logprobs.top().empty()) continue;
     const v1::TokenLogprob& chosen = logprobs.top(0);
-    const std::string& bytes = BytesOf(chosen);
-    // A token that goes on with a character stands where that began.
-    const bool goes_on = !bytes.empty() && !BeginsCharacter(bytes[0]) && characters_ > 0;
     AddToJson(tokens_, JsonString(chosen.text()));
     AddToJson(logprobs_, LogprobText(chosen));
     AddToJson(tops_, TopsByText(logprobs, top_));
-    AddToJson(offsets_, absl::StrCat(characters_ - (goes_on ? 1 : 0)));
-    characters_ += CountCharacters(bytes);
+    AddOffset(BytesOf(chosen));
   }
+}
+
+void CompletionLogprobs::AddPrompt(const v1::PromptLogprobs& prompt, std::optional<absl::string_view> text) {
+  v1::Tokens others;
+  for (int i = 0; i < prompt.logprobs_size(); ++i) {
+    const v1::TokenLogprobs& logprobs = prompt.logprobs(i);
+    if (prompt.index() + i > 0 || logprobs.top().empty()) {
+      *others.add_logprobs() = logprobs;
+      continue;
+    }
+    const v1::TokenLogprob& first = logprobs.top(0);
+    AddToJson(tokens_, JsonString(first.text()));
+    AddToJson(logprobs_, "null");
+    AddToJson(tops_, "null");
+    AddOffset(text.has_value() && !absl::StartsWith(*text, BytesOf(first)) ? "" : BytesOf(first));
+  }
+  Add(others);
+}
+
+// A token that goes on with a character stands where that began.
+void CompletionLogprobs::AddOffset(absl::string_view bytes) {
+  const bool goes_on = !bytes.empty() && !BeginsCharacter(bytes[0]) && characters_ > 0;
+  AddToJson(offsets_, absl::StrCat(characters_ - (goes_on ? 1 : 0)));
+  characters_ += CountCharacters(bytes);
 }
 
 std::string CompletionLogprobs::Take() {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "runahead/v1/inference.pb.h"
 
 namespace runahead {
@@ -30,15 +32,20 @@ class ChatLogprobs {
 // several with the same text the likeliest counts.
 class CompletionLogprobs {
  public:
-  // `offset`: characters that stand before the first token.
+  // `offset`: characters that stand before the first token that is added.
   CompletionLogprobs(int top, int64_t offset) : top_(top), characters_(offset) {}
 
   void Add(const v1::Tokens& tokens);
+  // Of a prompt, before all else. Nothing says what its first token had: that is null. `text` is the prompt's, where it
+  // was one: a first token that it does not begin with is the model's own begin token, which takes no place in it.
+  void AddPrompt(const v1::PromptLogprobs& prompt, std::optional<absl::string_view> text);
   bool empty() const { return tokens_.empty(); }
   // As above. The offsets go on.
   std::string Take();
 
  private:
+  void AddOffset(absl::string_view bytes);
+
   int top_;
   int64_t characters_;  // that began before the next token
   std::string tokens_;
@@ -48,6 +55,9 @@ class CompletionLogprobs {
 };
 
 // Code points of UTF-8.
-int64_t CountCharacters(const std::string& text);
+int64_t CountCharacters(absl::string_view text);
+
+// What the token stands for.
+const std::string& BytesOf(const v1::TokenLogprob& token);
 
 }  // namespace runahead

@@ -8,7 +8,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "server/gateway/openai/sampling_members.h"
 #include "server/rpc/status.h"
 
 namespace runahead {
@@ -46,51 +45,48 @@ absl::Status ReadStreaming(JsonObject& body, OpenAiCalls& calls) {
   return absl::OkStatus();
 }
 
-absl::Status ReadMaxTokens(JsonObject& body, int otherwise, v1::StopConditions& stop) {
-  const auto read = [&body](absl::string_view key) -> absl::StatusOr<std::optional<int64_t>> {
+absl::Status ReadMaxTokens(JsonObject& body, std::optional<int> otherwise, const OpenAiCalls& calls,
+                           v1::StopConditions& stop) {
+  const bool scores = calls.echo && calls.logprobs;
+  const auto read = [&body, scores](absl::string_view key) -> absl::StatusOr<std::optional<int64_t>> {
     RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<int64_t> most,
                               body.Integer(key, "an integer of at least 1", 0, std::numeric_limits<int32_t>::max()));
-    if (most == 0) {
+    if (most == 0 && !scores) {
       return InvalidField(key,
-                          "it is 0; an integer of at least 1 is allowed. 0 asks for a prompt's log probabilities "
-                          "alone, which are not supported here");
+                          "it is 0; an integer of at least 1 is allowed. 0 goes with \"echo\": true and \"logprobs\", "
+                          "for a prompt's log probabilities alone");
     }
     return most;
   };
   RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<int64_t> older, read("max_tokens"));
   RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<int64_t> newer, read("max_completion_tokens"));
-  const int64_t most = newer.value_or(older.value_or(otherwise));
-  if (most == 0) {
-    stop.set_fill_context(true);
+  const std::optional<int64_t> most = newer.has_value() ? newer : older.has_value() ? older : otherwise;
+  if (most.has_value()) {
+    stop.set_max_tokens(static_cast<int32_t>(*most));
   } else {
-    stop.set_max_tokens(static_cast<int32_t>(most));
+    stop.set_fill_context(true);
   }
   return absl::OkStatus();
 }
 
-absl::Status AddChoices(JsonObject& body, const std::vector<v1::GenerateRequest>& prompts, OpenAiCalls& calls) {
+absl::Status AddCalls(JsonObject& body, std::vector<v1::GenerateRequest> prompts, OpenAiCalls& calls) {
   RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<int64_t> n,
                             body.Integer("n", absl::StrCat("an integer from 1 to ", kMaxChoices), 1, kMaxChoices));
   calls.choices_per_prompt = static_cast<int>(n.value_or(1));
   const char* field = calls.choices_per_prompt > 1 ? "n" : "prompt";
   const size_t count = prompts.size() * static_cast<size_t>(calls.choices_per_prompt);
-  if (count > kMaxCalls) {
-    return InvalidField(field, absl::StrCat(count, " answers are more than ", kMaxCalls, "; send several requests"));
+  if (count > kMaxAnswers) {
+    return InvalidField(field, absl::StrCat(count, " answers are more than ", kMaxAnswers, "; send several requests"));
   }
   size_t bytes = 0;
   for (const v1::GenerateRequest& prompt : prompts) bytes += prompt.ByteSizeLong();
-  if (bytes * static_cast<size_t>(calls.choices_per_prompt) > kMaxCallBytes) {
-    return InvalidField(field, absl::StrCat("the prompt is too long for so many answers: in all more than ",
-                                            kMaxCallBytes, " bytes; send several requests"));
+  if (bytes > kMaxCallBytes) {
+    return InvalidField("prompt", absl::StrCat("with all else of the request, once for each prompt, it has more than ",
+                                               kMaxCallBytes, " bytes; send several requests"));
   }
-  for (const v1::GenerateRequest& prompt : prompts) {
-    for (int choice = 0; choice < calls.choices_per_prompt; ++choice) {
-      v1::GenerateRequest& call = calls.calls.emplace_back(prompt);
-      if (call.sampling().has_seed()) {
-        call.mutable_sampling()->set_seed(SeedOfChoice(call.sampling().seed(), choice));
-      }
-    }
-  }
+  calls.calls = std::move(prompts);
+  if (calls.choices_per_prompt == 1) return absl::OkStatus();
+  for (v1::GenerateRequest& call : calls.calls) call.set_n(calls.choices_per_prompt);
   return absl::OkStatus();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,9 +14,9 @@
 
 namespace runahead {
 
-// One request makes at most so many calls: its prompts times n.
-inline constexpr int kMaxCalls = 128;
-// Of all of them: each is a copy of its prompt.
+// One request has at most so many answers: its prompts times n.
+inline constexpr int kMaxAnswers = 128;
+// Of all its calls: each has what the request says beside its prompt.
 inline constexpr size_t kMaxCallBytes = size_t{64} << 20;
 
 struct ModelMember {
@@ -28,13 +29,14 @@ absl::StatusOr<ModelMember> ReadModel(JsonObject& body, const DoorFacts& facts);
 // stream and stream_options.
 absl::Status ReadStreaming(JsonObject& body, OpenAiCalls& calls);
 
-// max_completion_tokens or, where that is absent, max_tokens; where both are, `otherwise`, of which 0 is all that the
-// context leaves.
-absl::Status ReadMaxTokens(JsonObject& body, int otherwise, v1::StopConditions& stop);
+// max_completion_tokens or, where that is absent, max_tokens; where both are, `otherwise`, of which none is all that the
+// context leaves. 0 only where the calls echo the prompt with log probabilities.
+absl::Status ReadMaxTokens(JsonObject& body, std::optional<int> otherwise, const OpenAiCalls& calls,
+                           v1::StopConditions& stop);
 
-// Makes n calls of each of `prompts`, in order, each with a seed of its own where one is given. INVALID_ARGUMENT for
-// more than kMaxCalls, or kMaxCallBytes.
-absl::Status AddChoices(JsonObject& body, const std::vector<v1::GenerateRequest>& prompts, OpenAiCalls& calls);
+// Makes a call with n answers of each of `prompts`, in order. INVALID_ARGUMENT for more than kMaxAnswers, or
+// kMaxCallBytes.
+absl::Status AddCalls(JsonObject& body, std::vector<v1::GenerateRequest> prompts, OpenAiCalls& calls);
 
 inline constexpr size_t kMaxIgnored = 64;  // of names that are kept of a request
 

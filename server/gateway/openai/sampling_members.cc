@@ -101,13 +101,4 @@ absl::Status ReadSamplingMembers(JsonObject& body, const DoorFacts& facts, v1::G
   return ReadPriority(body, request);
 }
 
-uint64_t SeedOfChoice(uint64_t seed, int choice) {
-  if (choice == 0) return seed;
-  // splitmix64: its state after `choice` steps from `seed`, and the finaliser.
-  uint64_t x = seed + static_cast<uint64_t>(choice) * 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
 }  // namespace runahead

@@ -16,14 +16,28 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using Json = nlohmann::json;
 
-OpenAiCalls CallsOf(bool chat, bool stream, int choices = 1) {
+OpenAiCalls CallsOf(bool chat, bool stream, int choices = 1, int prompts = 1) {
   OpenAiCalls calls;
   calls.chat = chat;
   calls.stream = stream;
   calls.model = "tiny";
   calls.choices_per_prompt = choices;
-  calls.calls.resize(static_cast<size_t>(choices));
+  calls.calls.resize(static_cast<size_t>(prompts));
   return calls;
+}
+
+OpenAiCalls EchoOf(const std::string& prompt, bool stream) {
+  OpenAiCalls calls = CallsOf(false, stream);
+  calls.calls[0].set_prompt(prompt);
+  calls.echo = true;
+  return calls;
+}
+
+v1::GenerateResponse OfAnswer(int answer, v1::GenerateResponse response) {
+  if (response.has_started()) response.mutable_started()->set_answer(answer);
+  if (response.has_tokens()) response.mutable_tokens()->set_answer(answer);
+  if (response.has_finished()) response.mutable_finished()->set_answer(answer);
+  return response;
 }
 
 v1::GenerateResponse StartedWith(uint64_t seed) {
@@ -279,10 +293,14 @@ TEST(ChatAnswer, LogprobsGoOnWhileACallIsRead) {
 TEST(Answer, ChoicesAreToldApartAndTheirPromptCountsOnce) {
   const std::unique_ptr<OpenAiAnswer> answer = MakeAnswer(CallsOf(true, false, 2), "id-1", 1);
   for (const int choice : {1, 0}) {
-    EXPECT_THAT(answer->Add(choice, StartedWith(static_cast<uint64_t>(choice))), IsEmpty());
-    EXPECT_THAT(answer->Add(choice, TextOf(choice == 0 ? "zero" : "one")), IsEmpty());
-    EXPECT_THAT(answer->Add(choice, FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2 + choice)), IsEmpty());
+    EXPECT_FALSE(answer->IsComplete());
+    for (const v1::GenerateResponse& response :
+         {StartedWith(static_cast<uint64_t>(choice)), TextOf(choice == 0 ? "zero" : "one"),
+          FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2 + choice)}) {
+      EXPECT_THAT(answer->Add(0, OfAnswer(choice, response)), IsEmpty());
+    }
   }
+  EXPECT_TRUE(answer->IsComplete());
   const std::vector<std::string> texts = answer->Finish();
   ASSERT_THAT(texts, SizeIs(1));
   const Json whole = Json::parse(texts[0]);
@@ -297,12 +315,37 @@ TEST(Answer, ChoicesAreToldApartAndTheirPromptCountsOnce) {
 }
 
 TEST(Answer, EachPromptCounts) {
-  OpenAiCalls calls = CallsOf(false, true, 2);
-  calls.choices_per_prompt = 1;
+  OpenAiCalls calls = CallsOf(false, true, 2, 2);
   calls.include_usage = true;
   const std::unique_ptr<OpenAiAnswer> answer = MakeAnswer(calls, "id-1", 1);
-  for (const int choice : {0, 1}) answer->Add(choice, FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2));
+  std::vector<int> indices;
+  for (const int prompt : {1, 0}) {
+    for (const int choice : {0, 1}) {
+      for (const std::string& event :
+           answer->Add(prompt, OfAnswer(choice, FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2)))) {
+        indices.push_back(Json::parse(event)["choices"][0]["index"]);
+      }
+    }
+  }
+  EXPECT_THAT(indices, ElementsAre(2, 3, 0, 1));
   EXPECT_EQ(Json::parse(answer->Finish()[0])["usage"]["prompt_tokens"], 14);
+}
+
+TEST(Answer, WhatAnOlderRouterLeavesOutIsMissed) {
+  const v1::GenerateResponse finished = FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2);
+  const std::unique_ptr<OpenAiAnswer> one_of_two = MakeAnswer(CallsOf(true, false, 2), "id-1", 1);
+  one_of_two->Add(0, finished);
+  EXPECT_FALSE(one_of_two->IsComplete());
+  OpenAiCalls calls = EchoOf("Once", false);
+  calls.logprobs = true;
+  const std::unique_ptr<OpenAiAnswer> unscored = MakeAnswer(calls, "id-1", 1);
+  unscored->Add(0, finished);
+  EXPECT_FALSE(unscored->IsComplete());
+}
+
+TEST(Answer, AnswersThatNobodyAskedForAreLeftOut) {
+  const std::unique_ptr<OpenAiAnswer> answer = MakeAnswer(CallsOf(true, true, 2), "id-1", 1);
+  for (const int other : {-1, 2}) EXPECT_THAT(answer->Add(0, OfAnswer(other, TextOf("a"))), IsEmpty());
 }
 
 TEST(Answer, ThePlanIsThatOfTheEnd) {
@@ -315,8 +358,7 @@ TEST(Answer, ThePlanIsThatOfTheEnd) {
 }
 
 TEST(CompletionAnswer, AWholeOneIsOneObject) {
-  OpenAiCalls calls = CallsOf(false, false);
-  calls.echo = {"Once"};
+  const OpenAiCalls calls = EchoOf("Once", false);
   const std::vector<Json> events = EventsOf(
       calls, {StartedWith(7), TextOf(" upon"), TextOf(""), FinishedWith(" a", v1::FINISH_REASON_LENGTH, 7, 3, 2)});
   ASSERT_THAT(events, SizeIs(1));
@@ -328,8 +370,7 @@ TEST(CompletionAnswer, AWholeOneIsOneObject) {
 }
 
 TEST(CompletionAnswer, AStreamedOneSaysTextAsItComes) {
-  OpenAiCalls calls = CallsOf(false, true);
-  calls.echo = {"Once"};
+  const OpenAiCalls calls = EchoOf("Once", true);
   std::vector<Json> events = EventsOf(
       calls, {StartedWith(7), TextOf(" upon"), TextOf(""), FinishedWith(" a", v1::FINISH_REASON_STOP, 7, 3, 2)});
   ASSERT_THAT(events, SizeIs(3));
@@ -348,7 +389,6 @@ TEST(CompletionAnswer, OffsetsAreCharactersFromTheBeginOfTheText) {
   OpenAiCalls calls = CallsOf(false, false);
   calls.logprobs = true;
   calls.top_logprobs = 1;
-  calls.echo = {"\xc3\xa4\xc3\xb6"};  // two characters
   v1::GenerateResponse first = TextOf("\xe2\x82\xac");
   AddLogprobs(first, {{"\xef\xbf\xbd", -0.5f}});
   first.mutable_tokens()->mutable_logprobs(0)->mutable_top(0)->set_bytes("\xe2\x82");
@@ -362,7 +402,7 @@ TEST(CompletionAnswer, OffsetsAreCharactersFromTheBeginOfTheText) {
       EventsOf(calls, {StartedWith(7), first, second, third, FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2)});
   EXPECT_EQ(events[0]["choices"][0]["logprobs"], Json::parse(R"({"tokens":["\ufffd","\ufffd","bc","e"],
       "token_logprobs":[-0.5,-0.25,-2.0,-1.0],
-      "top_logprobs":[{"\ufffd":-0.5},{"\ufffd":-0.25},{"d":-1.0,"bc":-2.0},{"e":-1.0}],"text_offset":[2,2,3,5]})"));
+      "top_logprobs":[{"\ufffd":-0.5},{"\ufffd":-0.25},{"d":-1.0,"bc":-2.0},{"e":-1.0}],"text_offset":[0,0,1,3]})"));
 }
 
 TEST(CompletionAnswer, OffsetsGoOnFromEventToEvent) {
@@ -379,6 +419,80 @@ TEST(CompletionAnswer, OffsetsGoOnFromEventToEvent) {
   EXPECT_EQ(events[1]["choices"][0]["logprobs"]["text_offset"], Json::parse("[2]"));
   EXPECT_EQ(events[1]["choices"][0]["text"], "");
   EXPECT_EQ(events[2]["choices"][0]["text"], "c");
+}
+
+// {text, bytes where they are not the text}, with log probability -1 for the first, -2 for the next one, and so on.
+v1::GenerateResponse PromptOf(int index, const std::vector<std::pair<std::string, std::string>>& tokens) {
+  v1::GenerateResponse response;
+  v1::PromptLogprobs& prompt = *response.mutable_prompt_logprobs();
+  prompt.set_index(index);
+  for (const auto& [text, bytes] : tokens) {
+    v1::TokenLogprob& token = *prompt.add_logprobs()->add_top();
+    token.set_text(text);
+    token.set_bytes(bytes);
+    token.set_logprob(-static_cast<float>(prompt.logprobs_size()));
+  }
+  return response;
+}
+
+TEST(CompletionAnswer, AScoredPromptStandsBeforeTheAnswerWithItsTokens) {
+  OpenAiCalls calls = EchoOf("Once up", false);
+  calls.logprobs = true;
+  v1::GenerateResponse tokens = TextOf("on");
+  AddLogprobs(tokens, {{"on", -0.5f}});
+  const std::vector<Json> events =
+      EventsOf(calls, {StartedWith(7), PromptOf(0, {{"<s>", ""}, {"Once", ""}}), PromptOf(2, {{" up", ""}}), tokens,
+                       FinishedWith("", v1::FINISH_REASON_LENGTH, 3, 1, 0)});
+  ASSERT_THAT(events, SizeIs(1));
+  EXPECT_EQ(events[0]["choices"][0]["text"], "Once upon");
+  // The model's begin token takes no place in the text.
+  EXPECT_EQ(events[0]["choices"][0]["logprobs"], Json::parse(R"({"tokens":["<s>","Once"," up","on"],
+      "token_logprobs":[null,-2.0,-1.0,-0.5],"top_logprobs":[null,{"Once":-2.0},{" up":-1.0},{"on":-0.5}],
+      "text_offset":[0,0,4,7]})"));
+}
+
+TEST(CompletionAnswer, AScoredPromptWithoutBeginTokenHasItsFirstTokensPlace) {
+  OpenAiCalls calls = EchoOf("Once up", false);
+  calls.logprobs = true;
+  const std::vector<Json> events =
+      EventsOf(calls, {StartedWith(7), PromptOf(0, {{"Once", ""}, {" up", ""}}),
+                       FinishedWith("", v1::FINISH_REASON_LENGTH, 2, 0, 0)});
+  EXPECT_EQ(events[0]["choices"][0]["logprobs"]["text_offset"], Json::parse("[0,4]"));
+  EXPECT_EQ(events[0]["choices"][0]["text"], "Once up");
+}
+
+TEST(CompletionAnswer, AScoredPromptOfIdsHasTheTextOfItsTokens) {
+  for (const bool stream : {false, true}) {
+    OpenAiCalls calls = CallsOf(false, stream);
+    calls.echo = calls.logprobs = true;
+    calls.calls[0].mutable_token_ids()->add_ids(5);
+    // A character whose bytes come in two messages.
+    const std::vector<Json> events = EventsOf(
+        calls, {StartedWith(7), PromptOf(0, {{"a", ""}, {"\xef\xbf\xbd", "\xe2\x82"}}),
+                PromptOf(2, {{"\xef\xbf\xbd", "\xac"}}), FinishedWith("", v1::FINISH_REASON_LENGTH, 3, 0, 0)});
+    std::vector<std::string> texts;
+    for (const Json& event : events) texts.push_back(event["choices"][0]["text"]);
+    using Texts = std::vector<std::string>;
+    EXPECT_EQ(texts, stream ? Texts({"a", "\xe2\x82\xac", ""}) : Texts({"a\xe2\x82\xac"}));
+    EXPECT_EQ(events[0]["choices"][0]["logprobs"]["text_offset"][1], 1);
+  }
+}
+
+TEST(CompletionAnswer, AStreamSaysAScoredPromptOnceItsTokensCome) {
+  OpenAiCalls calls = EchoOf("Once", true);
+  calls.logprobs = true;
+  calls.choices_per_prompt = 2;
+  const std::unique_ptr<OpenAiAnswer> answer = MakeAnswer(calls, "id-1", 1);
+  EXPECT_THAT(answer->Add(0, StartedWith(7)), IsEmpty());
+  // Each choice has the prompt, the one that has not started too.
+  const std::vector<std::string> events = answer->Add(0, PromptOf(0, {{"Once", ""}}));
+  ASSERT_THAT(events, SizeIs(2));
+  for (size_t i = 0; i < 2; ++i) {
+    const Json choice = Json::parse(events[i])["choices"][0];
+    EXPECT_EQ(choice["index"], i);
+    EXPECT_EQ(choice["text"], "Once");
+    EXPECT_EQ(choice["logprobs"]["tokens"], Json::parse(R"(["Once"])"));
+  }
 }
 
 TEST(Answer, ANewerRoutersEventsAreLeftOut) {

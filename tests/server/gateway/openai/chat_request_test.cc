@@ -47,7 +47,7 @@ TEST(ChatRequest, TheLeastTakesTheDefaultsOfTheField) {
   EXPECT_FALSE(calls.stream || calls.include_usage || calls.logprobs);
   EXPECT_EQ(calls.model, "tiny");
   EXPECT_THAT(calls.ignored, IsEmpty());
-  EXPECT_THAT(calls.echo, IsEmpty());
+  EXPECT_FALSE(calls.echo);
 }
 
 TEST(ChatRequest, NullIsAsIfItWereAbsent) {
@@ -125,18 +125,13 @@ TEST(ChatRequest, StreamsWithUsageWhereAsked) {
   EXPECT_THAT(calls.ignored, ElementsAre("stream_options.novel"));
 }
 
-TEST(ChatRequest, EachChoiceDrawsFromASeedOfItsOwn) {
-  const OpenAiCalls calls = ReadChat(ChatWith(R"("n":3,"seed":5)"));
-  ASSERT_THAT(calls.calls, SizeIs(3));
-  EXPECT_EQ(calls.choices_per_prompt, 3);
+TEST(ChatRequest, ChoicesAreAnswersOfOneCall) {
+  const OpenAiCalls calls = ReadChat(ChatWith(R"("n":64,"seed":5)"));
+  ASSERT_THAT(calls.calls, SizeIs(1));
+  EXPECT_EQ(calls.choices_per_prompt, 64);
+  EXPECT_EQ(calls.calls[0].n(), 64);
   EXPECT_EQ(calls.calls[0].sampling().seed(), 5u);
-  EXPECT_NE(calls.calls[1].sampling().seed(), 5u);
-  EXPECT_NE(calls.calls[1].sampling().seed(), calls.calls[2].sampling().seed());
-  // The same again for the same request, and as splitmix64 has it.
-  EXPECT_EQ(ReadChat(ChatWith(R"("n":2,"seed":0)")).calls[1].sampling().seed(), 0xe220a8397b1dcdafu);
-  const OpenAiCalls unseeded = ReadChat(ChatWith(R"("n":64)"));
-  ASSERT_THAT(unseeded.calls, SizeIs(64));
-  EXPECT_FALSE(unseeded.calls[63].sampling().has_seed());
+  EXPECT_FALSE(ReadChat(ChatWith(R"("n":1)")).calls[0].has_n());
 }
 
 TEST(ChatRequest, NamesOfTheModel) {
@@ -310,13 +305,6 @@ TEST(ChatRequest, AnAnswerOfAGivenFormIsAllContent) {
   EXPECT_EQ(calls->calls[0].structure().regex(), "a+");
   EXPECT_EQ(calls->tool_format, "");
   EXPECT_EQ(calls->reasoning_format, "");
-}
-
-TEST(ChatRequest, CopiesOfALongPromptAreBounded) {
-  const std::string body =
-      absl::StrCat(R"({"n":64,"messages":[{"role":"user","content":")", std::string(2 << 20, 'x'), "\"}]}");
-  const absl::Status status = ReadChatRequest(body, kFacts).status();
-  EXPECT_EQ(BlamedField(status), "n");
 }
 
 }  // namespace

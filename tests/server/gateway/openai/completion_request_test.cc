@@ -51,18 +51,29 @@ TEST(CompletionRequest, PromptsOfEachForm) {
 
 TEST(CompletionRequest, ChoicesOfAPromptStandTogether) {
   const OpenAiCalls calls = ReadCompletion(R"("prompt":["a","b"],"n":2,"seed":9)");
-  ASSERT_THAT(calls.calls, SizeIs(4));
+  ASSERT_THAT(calls.calls, SizeIs(2));
   EXPECT_EQ(calls.choices_per_prompt, 2);
-  EXPECT_EQ(calls.calls[1].prompt(), "a");
-  EXPECT_EQ(calls.calls[2].prompt(), "b");
-  // A prompt's choices draw as they would in a request of its own.
-  EXPECT_EQ(calls.calls[2].sampling().seed(), 9u);
-  EXPECT_EQ(calls.calls[1].sampling().seed(), calls.calls[3].sampling().seed());
+  for (const v1::GenerateRequest& call : calls.calls) {
+    EXPECT_EQ(call.n(), 2);
+    EXPECT_EQ(call.sampling().seed(), 9u);  // a prompt's choices draw as they would in a request of its own
+  }
+  EXPECT_EQ(calls.calls[1].prompt(), "b");
 }
 
-TEST(CompletionRequest, EchoIsTheTextOfEachChoicesPrompt) {
-  EXPECT_THAT(ReadCompletion(R"("prompt":["a","b"],"n":2,"echo":true)").echo, ElementsAre("a", "a", "b", "b"));
-  EXPECT_THAT(ReadCompletion(R"("prompt":[1],"echo":false)").echo, IsEmpty());
+TEST(CompletionRequest, EchoAsksForLogprobsOfThePromptOnlyWithLogprobs) {
+  const OpenAiCalls text = ReadCompletion(R"("prompt":["a","b"],"echo":true)");
+  EXPECT_TRUE(text.echo);
+  EXPECT_FALSE(text.calls[0].has_prompt_logprobs());
+  EXPECT_FALSE(ReadCompletion(R"("prompt":[1],"echo":false,"logprobs":1)").calls[0].has_prompt_logprobs());
+  const OpenAiCalls scored = ReadCompletion(R"("prompt":[[1,2],[3]],"echo":true,"logprobs":4)");
+  EXPECT_TRUE(scored.echo);
+  for (const v1::GenerateRequest& call : scored.calls) EXPECT_EQ(call.prompt_logprobs(), 4);
+}
+
+TEST(CompletionRequest, ScoringAloneGeneratesNothing) {
+  const OpenAiCalls calls = ReadCompletion(R"("prompt":"a","echo":true,"logprobs":0,"max_tokens":0)");
+  EXPECT_TRUE(calls.calls[0].stop().has_max_tokens() && calls.calls[0].has_prompt_logprobs());
+  EXPECT_EQ(calls.calls[0].stop().max_tokens(), 0);
 }
 
 TEST(CompletionRequest, LogprobsAreANumber) {
@@ -135,13 +146,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadCompletion{"logprobs: it is true; an integer from 0 to 20 is allowed", "\"prompt\":\"a\",\"logprobs\":true"},
         BadCompletion{"logprobs: it is 21; an integer from 0 to 20 is allowed", "\"prompt\":\"a\",\"logprobs\":21"},
         BadCompletion{
-            "max_tokens: it is 0; an integer of at least 1 is allowed. 0 asks for a prompt's log probabilities "
-            "alone, which are not supported here",
-            "\"prompt\":\"a\",\"max_tokens\":0"},
+            "max_tokens: it is 0; an integer of at least 1 is allowed. 0 goes with \"echo\": true and \"logprobs\", for "
+            "a prompt's log probabilities alone",
+            "\"prompt\":\"a\",\"max_tokens\":0,\"echo\":true"},
         BadCompletion{"echo: it is 1; true or false is allowed", "\"prompt\":\"a\",\"echo\":1"},
-        BadCompletion{"echo: with logprobs it is not supported here: it asks for a prompt's log probabilities",
-                      "\"prompt\":\"a\",\"echo\":true,\"logprobs\":1"},
-        BadCompletion{"echo: of a prompt of ids it is not supported here", "\"prompt\":[1],\"echo\":true"},
+        BadCompletion{"echo: of a prompt of ids it goes with \"logprobs\" only, which bring the ids' text",
+                      "\"prompt\":[1],\"echo\":true"},
         BadCompletion{"best_of: it is not supported here; leave it out", "\"prompt\":\"a\",\"best_of\":3"}));
 
 }  // namespace

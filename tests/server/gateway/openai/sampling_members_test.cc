@@ -182,11 +182,5 @@ TEST(UnsupportedMembers, SpecialTokensAreAsTheRouteHasThem) {
   EXPECT_FALSE(Supported("\"add_special_tokens\":false", false).ok());
 }
 
-TEST(SeedOfChoice, IsItsOwn) {
-  EXPECT_EQ(SeedOfChoice(42, 0), 42u);
-  EXPECT_NE(SeedOfChoice(42, 1), SeedOfChoice(42, 2));
-  EXPECT_NE(SeedOfChoice(42, 1), SeedOfChoice(43, 1));
-}
-
 }  // namespace
 }  // namespace runahead
