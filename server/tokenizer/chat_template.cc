@@ -1,5 +1,6 @@
 #include "server/tokenizer/chat_template.h"
 
+#include <algorithm>
 #include <iterator>
 #include <tuple>
 #include <utility>
@@ -123,14 +124,29 @@ absl::StatusOr<MarkedText> ChatTemplate::Rendered(const Chat& chat, KeepGoing ke
       "continue_final_message: the chat template leaves the last message's content out, or changes it", kInstead));
 }
 
+std::optional<Chat> ChatTemplate::WithDevelopersAsSystem(const Chat& chat) const {
+  const std::optional<Template>& chosen = ChosenFor(chat);
+  if (!chosen || chosen->forms.Reads("developer") || !chosen->forms.Reads("system")) return std::nullopt;
+  const auto is_developers = [](const ChatMessage& message) { return message.role == "developer"; };
+  if (std::none_of(chat.messages.begin(), chat.messages.end(), is_developers)) return std::nullopt;
+  Chat changed = chat;
+  for (ChatMessage& message : changed.messages) {
+    if (is_developers(message)) message.role = "system";
+  }
+  return changed;
+}
+
 absl::StatusOr<std::string> ChatTemplate::Render(const Chat& chat, KeepGoing keep_going) const {
-  RUNAHEAD_ASSIGN_OR_RETURN(const MarkedText text, Rendered(chat, keep_going));
+  const std::optional<Chat> changed = WithDevelopersAsSystem(chat);
+  RUNAHEAD_ASSIGN_OR_RETURN(const MarkedText text, Rendered(changed ? *changed : chat, keep_going));
   return ToUtf8(text);
 }
 
-absl::StatusOr<std::vector<int32_t>> ChatTemplate::Encode(const Tokenizer& tokenizer, const Chat& chat,
+absl::StatusOr<std::vector<int32_t>> ChatTemplate::Encode(const Tokenizer& tokenizer, const Chat& given,
                                                           KeepGoing keep_going) const {
-  const auto render = [&](const Chat& given) { return Rendered(given, keep_going); };
+  const std::optional<Chat> changed = WithDevelopersAsSystem(given);
+  const Chat& chat = changed ? *changed : given;
+  const auto render = [&](const Chat& one) { return Rendered(one, keep_going); };
   RUNAHEAD_ASSIGN_OR_RETURN(const MarkedText text, render(chat));
   RUNAHEAD_RETURN_IF_ERROR(CheckNothingIsLost(chat, ChosenFor(chat)->forms, text, render));
   return tokenizer.EncodeParts(Parts(text), keep_going);
@@ -139,7 +155,10 @@ absl::StatusOr<std::vector<int32_t>> ChatTemplate::Encode(const Tokenizer& token
 std::vector<std::string> ChatTemplate::LeftOut() const {
   std::vector<std::string> left_out;
   for (const ChatProbe& probe : ChatProbes()) {
-    const auto rendered = [&](const char* text) { return Rendered(probe.chat(text), Always, kProbeLimits); };
+    const auto rendered = [&](const char* text) {
+      const Chat chat = probe.chat(text);
+      return Rendered(WithDevelopersAsSystem(chat).value_or(chat), Always, kProbeLimits);
+    };
     const absl::StatusOr<MarkedText> one = rendered(kProbeTexts[0]), other = rendered(kProbeTexts[1]);
     if (one.ok() && other.ok() && *one == *other) left_out.emplace_back(probe.what);
   }

@@ -31,7 +31,8 @@ class ChatTemplate {
   // names the line and what stands there, fit for a line of a log.
   static absl::StatusOr<ChatTemplate> Parse(std::string_view source, std::string_view bos, std::string_view eos);
 
-  // The chat as text. INVALID_ARGUMENT when there is no message, one has no role, JSON is none, a variable is not free,
+  // The chat as text. A template that never writes developer messages, and writes system ones, gets those as these:
+  // clients of newer models say developer where others say system, and mean the same. INVALID_ARGUMENT when there is no message, one has no role, JSON is none, a variable is not free,
   // the last message is to be continued and cannot be, or the template cannot render it: what the template itself
   // complains about, or where it failed. It shows nothing of the messages. FAILED_PRECONDITION: the chat has no tools,
   // and the model's only template is for those that do.
@@ -58,6 +59,8 @@ class ChatTemplate {
   static absl::StatusOr<Template> Parsed(std::string_view source);
   void SetTokens(ChatVariables tokens);
   const std::optional<Template>& ChosenFor(const Chat& chat) const;
+  // Nothing where the chat stays as it is.
+  std::optional<Chat> WithDevelopersAsSystem(const Chat& chat) const;
   absl::StatusOr<MarkedText> Rendered(const Chat& chat, KeepGoing keep_going, const jinja::Limits& limits = {}) const;
 
   std::optional<Template> template_, with_tools_;  // the second in the first's place for chats with tools

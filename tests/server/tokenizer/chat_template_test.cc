@@ -417,6 +417,21 @@ std::string Leaving(const std::string& role) {
          "' %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}";
 }
 
+TEST_F(FromFile, DeveloperMessagesAreSystemOnesWhereTheTemplateWritesOnlyThese) {
+  const Chat developer = Of({{"developer", "a"}, {"user", "a"}}), system = Of({{"system", "a"}, {"user", "a"}});
+  Load(Leaving("developer").c_str());
+  const ChatTemplate only_system = *ChatTemplate::FromModel(*file_, *tokenizer_);
+  EXPECT_EQ(*only_system.Render(developer), *only_system.Render(system));
+  EXPECT_EQ(*only_system.Encode(*tokenizer_, developer), *only_system.Encode(*tokenizer_, system));
+  EXPECT_THAT(only_system.LeftOut(), testing::Not(testing::Contains("developer messages")));
+  Load(Leaving("nobody").c_str());
+  EXPECT_THAT(*ChatTemplate::FromModel(*file_, *tokenizer_)->Render(developer), HasSubstr("developer\na"));
+  Load("{% for m in messages %}{% if m.role in ['user', 'assistant'] %}{{ m.content }}{% endif %}{% endfor %}");
+  const ChatTemplate neither = *ChatTemplate::FromModel(*file_, *tokenizer_);
+  EXPECT_FALSE(neither.Encode(*tokenizer_, developer).ok()) << "the a is another's";
+  EXPECT_THAT(neither.LeftOut(), testing::Contains("developer messages"));
+}
+
 TEST_F(FromFile, AMessageOfWhichNothingIsRenderedIsRefusedByName) {
   Chat given = Of({{"system", "Be brief."}, {"user", "Weather?"}, {"assistant", "I ask."}, {"tool", "rain"}});
   const std::string why =
@@ -431,8 +446,7 @@ TEST_F(FromFile, AMessageOfWhichNothingIsRenderedIsRefusedByName) {
   Load(Leaving("developer").c_str());
   const ChatTemplate chat = *ChatTemplate::FromModel(*file_, *tokenizer_);
   EXPECT_TRUE(chat.Encode(*tokenizer_, given).ok());
-  EXPECT_FALSE(chat.Encode(*tokenizer_, Of({{"developer", "a"}, {"user", "a"}})).ok()) << "the a is another's";
-  EXPECT_TRUE(chat.Encode(*tokenizer_, Of({{"developer", " \n"}, {"user", "a"}})).ok()) << "nothing is lost of it";
+  EXPECT_TRUE(chat.Encode(*tokenizer_, Of({{"system", " \n"}, {"user", "a"}})).ok()) << "nothing is lost of it";
   // When instructions are repeated is the template's business, as long as they are ever written.
   Load(
       "{% for m in messages %}{% if m.role != 'system' %}{% if loop.last and m.role == 'user' %}{{ messages[0].content "
