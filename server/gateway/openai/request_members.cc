@@ -45,7 +45,7 @@ absl::Status ReadStreaming(JsonObject& body, OpenAiCalls& calls) {
   return absl::OkStatus();
 }
 
-absl::Status ReadMaxTokens(JsonObject& body, std::optional<int> otherwise, const OpenAiCalls& calls,
+absl::Status ReadMaxTokens(JsonObject& body, std::optional<int64_t> otherwise, const OpenAiCalls& calls,
                            v1::StopConditions& stop) {
   const bool scores = calls.echo && calls.logprobs;
   const auto read = [&body, scores](absl::string_view key) -> absl::StatusOr<std::optional<int64_t>> {
@@ -53,8 +53,8 @@ absl::Status ReadMaxTokens(JsonObject& body, std::optional<int> otherwise, const
                               body.Integer(key, "an integer of at least 1", 0, std::numeric_limits<int32_t>::max()));
     if (most == 0 && !scores) {
       return InvalidField(key,
-                          "it is 0; an integer of at least 1 is allowed. 0 goes with \"echo\": true and \"logprobs\", "
-                          "for a prompt's log probabilities alone");
+                          "it is 0; an integer of at least 1 is allowed. A completion with \"echo\": true and \"logprobs\" "
+                          "may have 0, for the prompt's log probabilities alone");
     }
     return most;
   };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,7 +32,7 @@ absl::Status ReadStreaming(JsonObject& body, OpenAiCalls& calls);
 
 // max_completion_tokens or, where that is absent, max_tokens; where both are, `otherwise`, of which none is all that the
 // context leaves. 0 only where the calls echo the prompt with log probabilities.
-absl::Status ReadMaxTokens(JsonObject& body, std::optional<int> otherwise, const OpenAiCalls& calls,
+absl::Status ReadMaxTokens(JsonObject& body, std::optional<int64_t> otherwise, const OpenAiCalls& calls,
                            v1::StopConditions& stop);
 
 // Makes a call with n answers of each of `prompts`, in order. INVALID_ARGUMENT for more than kMaxAnswers, or

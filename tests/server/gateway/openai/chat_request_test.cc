@@ -239,8 +239,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadChat{"stream_options.continuous_usage_stats: it is not supported here; leave it out",
                 MEMBERS("\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":true}")},
         BadChat{
-            "max_tokens: it is 0; an integer of at least 1 is allowed. 0 asks for a prompt's log probabilities alone, "
-            "which are not supported here",
+            "max_tokens: it is 0; an integer of at least 1 is allowed. A completion with \"echo\": true and \"logprobs\" "
+            "may have 0, for the prompt's log probabilities alone",
             MEMBERS("\"max_tokens\":0")},
         BadChat{"max_tokens: it is -1; an integer of at least 1 is allowed", MEMBERS("\"max_tokens\":-1")},
         BadChat{"max_completion_tokens: it is 3000000000; an integer of at least 1 is allowed",

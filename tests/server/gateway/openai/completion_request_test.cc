@@ -146,8 +146,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadCompletion{"logprobs: it is true; an integer from 0 to 20 is allowed", "\"prompt\":\"a\",\"logprobs\":true"},
         BadCompletion{"logprobs: it is 21; an integer from 0 to 20 is allowed", "\"prompt\":\"a\",\"logprobs\":21"},
         BadCompletion{
-            "max_tokens: it is 0; an integer of at least 1 is allowed. 0 goes with \"echo\": true and \"logprobs\", for "
-            "a prompt's log probabilities alone",
+            "max_tokens: it is 0; an integer of at least 1 is allowed. A completion with \"echo\": true and \"logprobs\" "
+            "may have 0, for the prompt's log probabilities alone",
             "\"prompt\":\"a\",\"max_tokens\":0,\"echo\":true"},
         BadCompletion{"echo: it is 1; true or false is allowed", "\"prompt\":\"a\",\"echo\":1"},
         BadCompletion{"echo: of a prompt of ids it goes with \"logprobs\" only, which bring the ids' text",
