@@ -164,7 +164,8 @@ void Generation::Fail(const absl::Status& status) {
 
 void Generation::Finish() {
   if (!answer_->IsComplete()) {
-    return Fail(absl::UnimplementedError("the router answered a part of the request only: it is older than this gateway"));
+    return Fail(
+        absl::UnimplementedError("the router answered a part of the request only: it is older than this gateway"));
   }
   ended_ = true;
   const std::vector<std::string> last = answer_->Finish();

@@ -79,15 +79,15 @@ std::string ToldApart(absl::string_view text, size_t piece, const DoorFacts& fac
   ReasoningParser thinking(facts.reasoning_format == "think_open");
   ToolCallParser calling(*ToolFormatOf(facts.tool_format));
   std::string thought, said, content;
-  std::vector<ToolCall> calls;
+  std::vector<ToolCallPart> calls;
   for (size_t at = 0; at < text.size(); at += piece) thinking.Feed(text.substr(at, piece), thought, said);
   thinking.Finish(thought, said);
   for (size_t at = 0; at < said.size(); at += piece)
     calling.Feed(absl::string_view(said).substr(at, piece), content, calls);
   calling.Finish(content);
   RUNAHEAD_CHECK(thought.size() + said.size() <= text.size() && content.size() <= said.size());
-  for (const ToolCall& call : calls) {
-    RUNAHEAD_CHECK(!call.name.empty() && JsonSlice::Check(call.arguments).ok());
+  for (const ToolCallPart& call : calls) {
+    RUNAHEAD_CHECK(call.begins && !call.name.empty() && call.arguments.substr(0, 1) == "{");
     content += "%" + call.name + "%" + call.arguments;
   }
   return thought + "%" + content;

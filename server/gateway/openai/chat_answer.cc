@@ -38,7 +38,7 @@ class ChatText {
   // That was not taken yet.
   std::string reasoning;
   std::string content;
-  std::vector<ToolCall> calls;
+  std::vector<ToolCallPart> calls;
 
  private:
   void AddSaid(absl::string_view text) {
@@ -112,12 +112,17 @@ class ChatChoice : public ChoiceWriter {
 
   std::string TakeCalls() {
     std::string calls;
-    for (const ToolCall& call : std::exchange(text_.calls, {})) {
-      const std::string index = stream_ ? absl::StrCat("\"index\":", called_, ",") : "";
+    for (const ToolCallPart& call : std::exchange(text_.calls, {})) {
+      if (call.begins) ++called_;
+      const std::string index = stream_ ? absl::StrCat("\"index\":", called_ - 1, ",") : "";
+      const std::string arguments = absl::StrCat("\"arguments\":", JsonString(call.arguments), "}}");
+      if (!call.begins) {
+        AddToJson(calls, absl::StrCat("{", index, "\"function\":{", arguments));
+        continue;
+      }
       const std::string id = absl::StrCat("call_", absl::Hex(RandomBits64(), absl::kZeroPad16));
       AddToJson(calls, absl::StrCat("{", index, "\"id\":\"", id, "\",\"type\":\"function\",\"function\":{\"name\":",
-                                    JsonString(call.name), ",\"arguments\":", JsonString(call.arguments), "}}"));
-      ++called_;
+                                    JsonString(call.name), ",", arguments));
     }
     return calls;
   }
@@ -134,7 +139,7 @@ class ChatChoice : public ChoiceWriter {
   const int choice_;
   ChatText text_;
   ChatLogprobs logprobs_;
-  int called_ = 0;  // calls of tools that were written
+  int called_ = 0;  // calls of tools that were begun
   absl::string_view reason_ = "null";
 };
 

@@ -78,8 +78,8 @@ class CompletionChoice : public ChoiceWriter {
     const size_t open = reason_ == "null" ? OpenBytes(text_) : 0;
     const std::string text = text_.substr(0, text_.size() - open);
     text_.erase(0, text.size());
-    return absl::StrCat("{\"index\":", choice_, ",\"text\":", JsonString(text),
-                        ",\"logprobs\":", logprobs_.Take(), ",\"finish_reason\":", reason_, "}");
+    return absl::StrCat("{\"index\":", choice_, ",\"text\":", JsonString(text), ",\"logprobs\":", logprobs_.Take(),
+                        ",\"finish_reason\":", reason_, "}");
   }
 
   const bool stream_;
@@ -88,7 +88,7 @@ class CompletionChoice : public ChoiceWriter {
   const int choice_;
   const std::string prompt_;  // that is echoed
   const bool awaits_prompt_;  // its tokens are echoed with their log probabilities
-  std::string text_;  // that was not returned yet
+  std::string text_;          // that was not returned yet
   CompletionLogprobs logprobs_;
   absl::string_view reason_ = "null";
 };

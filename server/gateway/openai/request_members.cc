@@ -52,9 +52,10 @@ absl::Status ReadMaxTokens(JsonObject& body, std::optional<int64_t> otherwise, c
     RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<int64_t> most,
                               body.Integer(key, "an integer of at least 1", 0, std::numeric_limits<int32_t>::max()));
     if (most == 0 && !scores) {
-      return InvalidField(key,
-                          "it is 0; an integer of at least 1 is allowed. A completion with \"echo\": true and \"logprobs\" "
-                          "may have 0, for the prompt's log probabilities alone");
+      return InvalidField(
+          key,
+          "it is 0; an integer of at least 1 is allowed. A completion with \"echo\": true and \"logprobs\" "
+          "may have 0, for the prompt's log probabilities alone");
     }
     return most;
   };

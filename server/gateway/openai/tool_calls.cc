@@ -20,10 +20,10 @@ std::optional<std::string> ArgumentsOf(JsonSlice value) {
 }
 
 // Nothing where the object is no call.
-std::optional<ToolCall> CallOf(absl::string_view object) {
+std::optional<ToolCallPart> CallOf(absl::string_view object) {
   const absl::StatusOr<JsonSlice> json = JsonSlice::Check(object);
   if (!json.ok()) return std::nullopt;
-  ToolCall call;
+  ToolCallPart call;
   call.arguments = "{}";
   const absl::Status status = json->ForMembers([&call](const std::string& key, JsonSlice value) {
     if (key == "name" && value.kind() == JsonSlice::Kind::kString) call.name = value.String();
@@ -54,11 +54,11 @@ void ToolCallParser::Release(std::string& content) {
   matched_ = 0;
 }
 
-void ToolCallParser::Feed(absl::string_view text, std::string& content, std::vector<ToolCall>& calls) {
+void ToolCallParser::Feed(absl::string_view text, std::string& content, std::vector<ToolCallPart>& calls) {
   for (const char c : text) Take(c, content, calls);
 }
 
-void ToolCallParser::Take(char c, std::string& content, std::vector<ToolCall>& calls) {
+void ToolCallParser::Take(char c, std::string& content, std::vector<ToolCallPart>& calls) {
   switch (state_) {
     case State::kBetween:
     case State::kContent:
@@ -100,10 +100,19 @@ void ToolCallParser::TakeOutside(char c, std::string& content) {
 void ToolCallParser::BeginObject() {
   object_begin_ = held_.size();
   held_ += '{';
-  depth_ = 1;
-  in_string_ = false;
-  escaped_ = false;
+  object_.Begin();
+  told_ = false;
   state_ = State::kObject;
+}
+
+void ToolCallParser::Told() {
+  told_ = called_ = true;
+  held_.clear();
+  matched_ = 0;
+}
+
+void ToolCallParser::EndCall() {
+  state_ = format_.close.empty() ? State::kBetween : State::kClosing;
 }
 
 void ToolCallParser::TakeOpened(char c, std::string& content) {
@@ -117,34 +126,34 @@ void ToolCallParser::TakeOpened(char c, std::string& content) {
   TakeOutside(c, content);
 }
 
-bool ToolCallParser::ClosesObject(char c) {
-  if (in_string_) {
-    in_string_ = escaped_ || c != '"';
-    escaped_ = !escaped_ && c == '\\';
-    return false;
+void ToolCallParser::TakeInObject(char c, std::string& content, std::vector<ToolCallPart>& calls) {
+  const ToolCallObject::Part part = object_.Take(c);
+  if (told_) {
+    if (part == ToolCallObject::Part::kArguments) {
+      if (calls.empty()) calls.push_back({.begins = false, .name = "", .arguments = ""});
+      calls.back().arguments += c;
+    }
+    if (part == ToolCallObject::Part::kClosed) EndCall();
+    return;
   }
-  if (c == '"') in_string_ = true;
-  if (c == '{' || c == '[') ++depth_;
-  return (c == '}' || c == ']') && --depth_ == 0;
-}
-
-void ToolCallParser::TakeInObject(char c, std::string& content, std::vector<ToolCall>& calls) {
   held_ += c;
-  if (!ClosesObject(c)) return;
-  std::optional<ToolCall> call = CallOf(absl::string_view(held_).substr(object_begin_));
+  if (part == ToolCallObject::Part::kArgumentsBegin) {
+    calls.push_back({.begins = true, .name = object_.name(), .arguments = "{"});
+    return Told();
+  }
+  if (part != ToolCallObject::Part::kClosed) return;
+  std::optional<ToolCallPart> call = CallOf(absl::string_view(held_).substr(object_begin_));
   if (!call.has_value()) {
     Release(content);
     state_ = State::kContent;
     return;
   }
   calls.push_back(*std::move(call));
-  called_ = true;
-  held_.clear();
-  matched_ = 0;
-  state_ = format_.close.empty() ? State::kBetween : State::kClosing;
+  Told();
+  EndCall();
 }
 
-void ToolCallParser::TakeClosing(char c, std::string& content, std::vector<ToolCall>& calls) {
+void ToolCallParser::TakeClosing(char c, std::string& content, std::vector<ToolCallPart>& calls) {
   held_ += c;
   if (matched_ == 0 && IsBlank(c)) return;
   if (c == format_.close[matched_]) {

@@ -7,11 +7,14 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "server/gateway/openai/tool_call_object.h"
 
 namespace runahead {
 
-struct ToolCall {
-  std::string name;
+// A call, or more of the arguments of the one before.
+struct ToolCallPart {
+  bool begins = true;
+  std::string name;       // of one that begins
   std::string arguments;  // JSON, as the model wrote it
 };
 
@@ -29,15 +32,17 @@ struct ToolFormat {
 // Nothing for another name.
 std::optional<ToolFormat> ToolFormatOf(absl::string_view name);
 
-// Takes the text of one answer in pieces, cut anywhere, and tells calls from content. A call is told when it is whole:
-// only then is known that it is one. What turns out to be none is content, as it was written. Blanks beside calls are
-// left out, but for those at the end of content.
+// Takes the text of one answer in pieces, cut anywhere, and tells calls from content. A call is told with its name and
+// the first bracket of its arguments, where they stand in this order, and its arguments as they come: they may be no
+// JSON then, if the model wrote none or the answer was cut off. Any other is told when it is whole: only then is known
+// that it is one. What turns out to be none is content, as it was written. Blanks beside calls are left out, but for
+// those at the end of content.
 class ToolCallParser {
  public:
   explicit ToolCallParser(const ToolFormat& format) : format_(format) {}
 
-  // Adds what is certain now to `content` and `calls`.
-  void Feed(absl::string_view text, std::string& content, std::vector<ToolCall>& calls);
+  // Adds what is certain now to `content` and `calls`; to the last part there, where that is of the same call.
+  void Feed(absl::string_view text, std::string& content, std::vector<ToolCallPart>& calls);
   // The answer has ended.
   void Finish(std::string& content);
 
@@ -50,13 +55,14 @@ class ToolCallParser {
     kClosing  // behind that object
   };
 
-  void Take(char c, std::string& content, std::vector<ToolCall>& calls);
+  void Take(char c, std::string& content, std::vector<ToolCallPart>& calls);
   void TakeOutside(char c, std::string& content);
   void TakeOpened(char c, std::string& content);
-  void TakeInObject(char c, std::string& content, std::vector<ToolCall>& calls);
-  void TakeClosing(char c, std::string& content, std::vector<ToolCall>& calls);
-  bool ClosesObject(char c);
+  void TakeInObject(char c, std::string& content, std::vector<ToolCallPart>& calls);
+  void TakeClosing(char c, std::string& content, std::vector<ToolCallPart>& calls);
   void BeginObject();
+  void Told();
+  void EndCall();
   void Release(std::string& content);
   bool IsBlank(char c) const;
 
@@ -67,9 +73,8 @@ class ToolCallParser {
   size_t matched_ = 0;   // at its end, of `open` or `close`
   // Of the object that is being read.
   size_t object_begin_ = 0;  // in held_
-  int depth_ = 0;
-  bool in_string_ = false;
-  bool escaped_ = false;
+  ToolCallObject object_;
+  bool told_ = false;  // as a call: nothing of it is held
 };
 
 }  // namespace runahead

@@ -261,6 +261,35 @@ TEST(ChatAnswer, CallsOfToolsAreStreamedWithTheirIndex) {
   EXPECT_EQ(events.back()["choices"][0]["finish_reason"], "tool_calls");
 }
 
+TEST(ChatAnswer, ArgumentsOfACallAreStreamedAsTheyCome) {
+  std::vector<Json> events = EventsOf(
+      CallsWithTools(true), {StartedWith(7), TextOf("<tool_call>{\"name\":\"f\","), TextOf("\"arguments\":{\"a"),
+                             TextOf("\":\"b\"}"), TextOf("}</tool_call>\n<tool_call>{\"name\":\"g\",\"arg"),
+                             TextOf("uments\":{}}</tool_call>"), FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2)});
+  std::vector<Json> calls;
+  for (Json& event : events) {
+    Json& delta = event["choices"][0]["delta"];
+    if (!delta.contains("tool_calls")) continue;
+    for (Json& call : delta["tool_calls"]) {
+      if (call.contains("id")) TakeCallId(call);
+      calls.push_back(call);
+    }
+  }
+  EXPECT_THAT(calls, ElementsAre(Json::parse(R"({"index":0,"type":"function",
+                                     "function":{"name":"f","arguments":"{\"a"}})"),
+                                 Json::parse(R"({"index":0,"function":{"arguments":"\":\"b\"}"}})"),
+                                 Json::parse(R"({"index":1,"type":"function",
+                                     "function":{"name":"g","arguments":"{}"}})")));
+}
+
+TEST(ChatAnswer, ACallThatWasCutOffInItsArgumentsIsACall) {
+  const std::vector<Json> events =
+      EventsOf(CallsWithTools(false), {StartedWith(7), TextOf("<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":"),
+                                       FinishedWith("", v1::FINISH_REASON_LENGTH, 7, 3, 2)});
+  EXPECT_EQ(events[0]["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"], "{\"a\":");
+  EXPECT_EQ(events[0]["choices"][0]["finish_reason"], "length");
+}
+
 TEST(ChatAnswer, ACallThatWasCutOffIsContent) {
   const std::vector<Json> events =
       EventsOf(CallsWithTools(false),
@@ -454,9 +483,8 @@ TEST(CompletionAnswer, AScoredPromptStandsBeforeTheAnswerWithItsTokens) {
 TEST(CompletionAnswer, AScoredPromptWithoutBeginTokenHasItsFirstTokensPlace) {
   OpenAiCalls calls = EchoOf("Once up", false);
   calls.logprobs = true;
-  const std::vector<Json> events =
-      EventsOf(calls, {StartedWith(7), PromptOf(0, {{"Once", ""}, {" up", ""}}),
-                       FinishedWith("", v1::FINISH_REASON_LENGTH, 2, 0, 0)});
+  const std::vector<Json> events = EventsOf(calls, {StartedWith(7), PromptOf(0, {{"Once", ""}, {" up", ""}}),
+                                                    FinishedWith("", v1::FINISH_REASON_LENGTH, 2, 0, 0)});
   EXPECT_EQ(events[0]["choices"][0]["logprobs"]["text_offset"], Json::parse("[0,4]"));
   EXPECT_EQ(events[0]["choices"][0]["text"], "Once up");
 }
@@ -467,9 +495,9 @@ TEST(CompletionAnswer, AScoredPromptOfIdsHasTheTextOfItsTokens) {
     calls.echo = calls.logprobs = true;
     calls.calls[0].mutable_token_ids()->add_ids(5);
     // A character whose bytes come in two messages.
-    const std::vector<Json> events = EventsOf(
-        calls, {StartedWith(7), PromptOf(0, {{"a", ""}, {"\xef\xbf\xbd", "\xe2\x82"}}),
-                PromptOf(2, {{"\xef\xbf\xbd", "\xac"}}), FinishedWith("", v1::FINISH_REASON_LENGTH, 3, 0, 0)});
+    const std::vector<Json> events =
+        EventsOf(calls, {StartedWith(7), PromptOf(0, {{"a", ""}, {"\xef\xbf\xbd", "\xe2\x82"}}),
+                         PromptOf(2, {{"\xef\xbf\xbd", "\xac"}}), FinishedWith("", v1::FINISH_REASON_LENGTH, 3, 0, 0)});
     std::vector<std::string> texts;
     for (const Json& event : events) texts.push_back(event["choices"][0]["text"]);
     using Texts = std::vector<std::string>;

@@ -26,10 +26,10 @@ void PrintTo(const ToldApart& told, std::ostream* out) {
 ToldApart ToldOf(const char* format, const std::vector<std::string>& pieces) {
   ToolCallParser parser(*ToolFormatOf(format));
   ToldApart told;
-  std::vector<ToolCall> calls;
+  std::vector<ToolCallPart> calls;
   for (const std::string& piece : pieces) parser.Feed(piece, told.content, calls);
   parser.Finish(told.content);
-  for (const ToolCall& call : calls) told.calls.emplace_back(call.name, call.arguments);
+  for (const ToolCallPart& call : calls) told.calls.emplace_back(call.name, call.arguments);
   return told;
 }
 
@@ -101,9 +101,19 @@ INSTANTIATE_TEST_SUITE_P(
                  "<tool_call>{\"name\":\"f\",\"arguments\":[]}",
                  "<tool_call>{\"name\":\"f\",\"arguments\":[]}",
                  {}},
+        ToolText{"hermes", "<tool_call>{\"name\":\"f\",", "<tool_call>{\"name\":\"f\",", {}},
+        // Cut off in its arguments, or with arguments that are no JSON: it was told as a call before.
+        ToolText{"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\"", "", {{"f", "{\"a\""}}},
+        ToolText{"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{a:1}}</tool_call>", "", {{"f", "{a:1}"}}},
+        // More members beside.
         ToolText{"hermes",
-                 "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\"",
-                 "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\"",
+                 "<tool_call>{\"id\": 5, \"x\": {\"name\": \"g\"}, \"y\": [{}, \"{\"], \"name\": \"f\\u0021\", "
+                 "\"arguments\": {\"arguments\": {}}, \"z\": {\"}\": \"\"}}</tool_call>",
+                 "",
+                 {{"f!", "{\"arguments\": {}}"}}},
+        ToolText{"hermes",
+                 "<tool_call>{\"x\":\"name\":\"f\",\"arguments\":{}}",
+                 "<tool_call>{\"x\":\"name\":\"f\",\"arguments\":{}}",
                  {}},
         ToolText{"hermes",
                  "<tool_call>{a}<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>",
@@ -137,22 +147,40 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(ToolCallParser, ContentIsToldAtOnce) {
   ToolCallParser parser(*ToolFormatOf("hermes"));
   std::string content;
-  std::vector<ToolCall> calls;
+  std::vector<ToolCallPart> calls;
   parser.Feed("Hello <", content, calls);
   EXPECT_EQ(content, "Hello ");
   parser.Feed("b", content, calls);
   EXPECT_EQ(content, "Hello <b");
 }
 
-TEST(ToolCallParser, ACallIsToldAtItsLastBracket) {
-  ToolCallParser parser(*ToolFormatOf("hermes"));
+// What a parser tells of a piece.
+std::vector<std::string> PartsOf(ToolCallParser& parser, const std::string& text) {
   std::string content;
-  std::vector<ToolCall> calls;
-  parser.Feed("<tool_call>{\"name\":\"f\",\"arguments\":{}", content, calls);
-  EXPECT_TRUE(calls.empty());
-  parser.Feed("}", content, calls);
-  EXPECT_EQ(calls.size(), 1u);
+  std::vector<ToolCallPart> calls;
+  parser.Feed(text, content, calls);
   EXPECT_EQ(content, "");
+  std::vector<std::string> parts;
+  for (const ToolCallPart& call : calls) parts.push_back((call.begins ? call.name + " " : "") + call.arguments);
+  return parts;
+}
+
+TEST(ToolCallParser, ArgumentsAreToldAsTheyComeOnceTheNameIsKnown) {
+  ToolCallParser parser(*ToolFormatOf("hermes"));
+  EXPECT_THAT(PartsOf(parser, "<tool_call>{\"name\": \"f\", \"arguments\": "), ::testing::IsEmpty());
+  EXPECT_THAT(PartsOf(parser, "{\"a"), ::testing::ElementsAre("f {\"a"));
+  EXPECT_THAT(PartsOf(parser, "\": 1"), ::testing::ElementsAre("\": 1"));
+  EXPECT_THAT(PartsOf(parser, "}}\n</tool_call>\n<tool_call>{\"name\":\"g\",\"arguments\":{"),
+              ::testing::ElementsAre("}", "g {"));
+  EXPECT_THAT(PartsOf(parser, "}}</tool_call>"), ::testing::ElementsAre("}"));
+}
+
+TEST(ToolCallParser, AnyOtherCallIsToldAtItsLastBracket) {
+  ToolCallParser parser(*ToolFormatOf("hermes"));
+  EXPECT_THAT(PartsOf(parser, "<tool_call>{\"arguments\":{},\"name\":\"f\""), ::testing::IsEmpty());
+  EXPECT_THAT(PartsOf(parser, "}"), ::testing::ElementsAre("f {}"));
+  EXPECT_THAT(PartsOf(parser, "<tool_call>{\"name\":\"f\",\"arguments\":\"{}\""), ::testing::IsEmpty());
+  EXPECT_THAT(PartsOf(parser, "}"), ::testing::ElementsAre("f {}"));
 }
 
 TEST(ToolCallParser, LongTextsTakeTimeInTheirLength) {
@@ -162,7 +190,7 @@ TEST(ToolCallParser, LongTextsTakeTimeInTheirLength) {
     std::string text;
     while (text.size() < (size_t{2} << 20)) text += part;
     std::string content;
-    std::vector<ToolCall> calls;
+    std::vector<ToolCallPart> calls;
     for (const char c : text) parser.Feed(absl::string_view(&c, 1), content, calls);
     parser.Finish(content);
     EXPECT_EQ(content, text);

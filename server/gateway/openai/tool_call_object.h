@@ -1,0 +1,55 @@
+// The object of a tool's call, {"name": .., "arguments": {..}}, while it is still being written.
+#pragma once
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace runahead {
+
+// Where the arguments stand behind the name, they can be told before the object ends. Looks at no more than that needs:
+// who wants to know whether the object is a call reads it once it is closed, unless it was told as one before.
+class ToolCallObject {
+ public:
+  enum class Part {
+    kOther,
+    kArgumentsBegin,  // the first bracket of the arguments of a call whose name is known: once at most
+    kArguments,       // a character behind that, up to their last bracket
+    kClosed           // the object's last bracket
+  };
+
+  // Its first bracket has been read.
+  void Begin() { *this = ToolCallObject(); }
+
+  // What the next character is. Not called behind kClosed.
+  Part Take(char c);
+
+  // Of the call; known from kArgumentsBegin on.
+  const std::string& name() const { return name_; }
+
+ private:
+  // Of the object itself, not of what is in it.
+  enum class State {
+    kKey,     // before a key
+    kColon,   // behind a key
+    kValue,   // before a value, or in one that is neither text nor object
+    kBehind,  // behind a value
+    kBroken   // no JSON object: nothing is told of it before its end
+  };
+
+  void TakeInString(char c);
+  void EndString();
+  Part TakeOwn(char c);
+
+  State state_ = State::kKey;
+  int depth_ = 1;
+  bool in_string_ = false;
+  bool escaped_ = false;
+  bool told_ = false;          // the arguments have begun
+  bool in_arguments_ = false;  // and not ended
+  std::string literal_;        // of the object's own, with its quotes
+  std::string key_;
+  std::string name_;
+};
+
+}  // namespace runahead
