@@ -104,6 +104,25 @@ class HttpTest(fixture.ClusterTest):
         self.assertEqual(status, 200, answer)
         self.assertEqual(json.loads(answer)["usage"]["prompt_tokens"], json.loads(text)["count"])
 
+    def test_a_prompt_is_scored_as_its_tokens_were_drawn(self):
+        prompt = text_of(random.Random(8), 30)
+        drawn = self.generated("--prompt", prompt, "--logprobs=0", seed=1, temperature=0, top_p=1, max_tokens=8)
+        _, text = self.post("/tokenize", {"prompt": prompt})
+        ids = json.loads(text)["tokens"] + drawn["token_ids"]
+        body = {"prompt": ids, "echo": True, "logprobs": 0, "max_tokens": 0}
+        status, text = self.post("/v1/completions", body)
+        self.assertEqual(status, 200, text)
+        scored = json.loads(text)["choices"][0]
+        self.assertEqual(len(scored["logprobs"]["token_logprobs"]), len(ids))
+        self.assertGreater(len(drawn["token_ids"]), 1)
+        of_drawn = scored["logprobs"]["token_logprobs"][-len(drawn["token_ids"]):]
+        for one, other in zip(of_drawn, drawn["logprobs"], strict=True):
+            self.assertAlmostEqual(one, other[0]["logprob"], delta=0.1)  # prefill's arithmetic, and decode's
+        pieces = [event["choices"][0] for event in self.streamed("/v1/completions", body) if event["choices"]]
+        self.assertEqual("".join(piece["text"] for piece in pieces), scored["text"])
+        tokens = [token for piece in pieces if piece["logprobs"] for token in piece["logprobs"]["tokens"]]
+        self.assertEqual(tokens, scored["logprobs"]["tokens"])
+
     def test_what_no_client_should_send_is_refused_and_the_door_goes_on(self):
         for body in ([], "text", {"messages": "hi"}, {"messages": [{}]}, {"messages": [{"role": "user", "content": 5}]},
                      {"messages": [{"role": "user", "content": "hi"}], "max_tokens": "many"},
@@ -161,6 +180,22 @@ class SdkTest(fixture.ClusterTest):
     def test_completions_echo_their_prompts(self):
         answer = self.client.completions.create(model="synthetic", prompt=["one", "two"], max_tokens=4, echo=True)
         self.assertEqual([choice.text[:3] for choice in answer.choices], ["one", "two"])
+
+    def test_a_prompt_is_scored_as_tools_ask_for_it(self):
+        for prompt, most in (("Once upon a time", 0), ([5, 6, 7, 8], 0), ([5, 6, 7, 8], 1)):
+            scored = self.client.completions.create(model="", prompt=prompt, echo=True, max_tokens=most, temperature=0,
+                                                    logprobs=2)
+            logprobs = scored.choices[0].logprobs
+            self.assertEqual(scored.usage.completion_tokens, most)
+            for each in (logprobs.tokens, logprobs.token_logprobs, logprobs.top_logprobs, logprobs.text_offset):
+                self.assertEqual(len(each), scored.usage.prompt_tokens + most)
+            self.assertIsNone(logprobs.token_logprobs[0])
+            self.assertIsNone(logprobs.top_logprobs[0])
+            self.assertTrue(all(logprob <= 0 for logprob in logprobs.token_logprobs[1:]))
+            self.assertTrue(all(2 <= len(top) <= 3 for top in logprobs.top_logprobs[1:]))
+        texts = [choice.text for choice in self.client.completions.create(
+            model="", prompt=["Once upon", "a time"], echo=True, max_tokens=0, logprobs=0).choices]
+        self.assertEqual(texts, ["Once upon", "a time"])
 
     def test_errors_are_the_sdks(self):
         with self.assertRaises(openai.BadRequestError) as wrong:
