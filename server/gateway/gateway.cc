@@ -67,6 +67,7 @@ const std::map<std::string, Gateway::Route>& Gateway::Routes() {
       {kPagePath, {"GET", &Gateway::Page}},
       {kPageStylePath, {"GET", &Gateway::Page}},
       {kPageScriptPath, {"GET", &Gateway::Page}},
+      {kOpenApiPath, {"GET", &Gateway::Page}},
   };
   return routes;
 }

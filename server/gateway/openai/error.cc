@@ -38,6 +38,7 @@ constexpr MemberName kWholeNames[] = {
     {"chat", "messages"},
     {"text", "prompt"},
     {"ids", "tokens"},
+    {"prompt_logprobs", "logprobs"},
     {"timeout_s", "timeout"},
     {"truncate_prompt", "truncate_prompt_tokens"},
 };

@@ -16,13 +16,16 @@ HttpReply PageReply(const std::string& path) {
   };
   if (path == kPageStylePath) {
     reply.type = "text/css; charset=utf-8";
-    reply.body = kPage_css;
+    reply.body = kFile_page_css;
   } else if (path == kPageScriptPath) {
     reply.type = "text/javascript; charset=utf-8";
-    reply.body = kPage_js;
+    reply.body = kFile_page_js;
+  } else if (path == kOpenApiPath) {
+    reply.type = "application/json";
+    reply.body = kFile_openapi_json;
   } else {
     reply.type = "text/html; charset=utf-8";
-    reply.body = kPage_html;
+    reply.body = kFile_page_html;
   }
   return reply;
 }

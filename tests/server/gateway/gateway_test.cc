@@ -7,12 +7,14 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/gateway/gateway_process.h"
+#include "server/gateway/openai/calls.h"
 #include "tests/server/gateway/raw_http.h"
 #include "tests/testing/await.h"
 #include "tests/testing/router_fixture.h"
@@ -316,7 +318,8 @@ TEST_F(GatewayTest, APageToTryItIsServedThatLoadsNothingFromElsewhere) {
   for (const auto& [path, type, part] : std::vector<std::tuple<std::string, std::string, std::string>>{
            {"/", "text/html; charset=utf-8", "<script src=\"page.js\" defer></script>"},
            {"/page.css", "text/css; charset=utf-8", "prefers-color-scheme: dark"},
-           {"/page.js", "text/javascript; charset=utf-8", "\"v1/chat/completions\""}}) {
+           {"/page.js", "text/javascript; charset=utf-8", "\"v1/chat/completions\""},
+           {"/openapi.json", "application/json", "\"openapi\": \"3.1.0\""}}) {
     const auto reply = client_->Get(path);
     ASSERT_TRUE(reply) << path;
     EXPECT_EQ(reply->status, 200);
@@ -333,6 +336,35 @@ TEST_F(GatewayTest, APageToTryItIsServedThatLoadsNothingFromElsewhere) {
   const auto post = Post("/", "{}");
   ASSERT_TRUE(post);
   EXPECT_EQ(post->status, 405);
+}
+
+TEST_F(GatewayTest, TheDescriptionOfTheApiHasPathsAndMembersThatThereAre) {
+  StartGateway();
+  const auto reply = client_->Get("/openapi.json");
+  ASSERT_TRUE(reply);
+  const Json description = Parsed(reply->body);
+  ASSERT_TRUE(description.is_object());
+  for (const auto& [path, methods] : description["paths"].items()) {
+    for (const auto& method : methods.items()) {
+      const auto options = client_->Options(path);
+      ASSERT_TRUE(options) << path;
+      EXPECT_EQ(options->status, 204) << path;
+      EXPECT_THAT(options->get_header_value("Access-Control-Allow-Methods"),
+                  StartsWith(absl::AsciiStrToUpper(method.key())));
+    }
+  }
+  const DoorFacts facts{"tiny", {}};
+  for (const char* schema : {"Sampling", "ChatRequest", "CompletionRequest"}) {
+    for (const auto& member : description["components"]["schemas"][schema]["properties"].items()) {
+      if (member.key() == "messages" || member.key() == "prompt") continue;
+      const bool chat = schema != std::string("CompletionRequest");
+      const Json body = {
+          {"messages", {{{"role", "user"}, {"content", "Hi"}}}}, {"prompt", "a"}, {member.key(), nullptr}};
+      const auto calls = chat ? ReadChatRequest(body.dump(), facts) : ReadCompletionRequest(body.dump(), facts);
+      ASSERT_TRUE(calls.ok()) << calls.status();
+      EXPECT_THAT(calls->ignored, Not(::testing::Contains(member.key())));
+    }
+  }
 }
 
 }  // namespace
