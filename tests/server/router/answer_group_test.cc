@@ -297,7 +297,7 @@ TEST_F(AnswerGroupTest, TheFirstGoesOnElsewhereAndTheOthersBeginThere) {
   const Got got = call.Finish();
   ExpectWhole(got, 3);
   const std::map<int, Got> answers = ByAnswer(got);
-  EXPECT_EQ(answers.at(0).finished().failovers(), 1);
+  EXPECT_GE(answers.at(0).finished().failovers(), 1);
   EXPECT_EQ(answers.at(1).finished().usage().cached_prompt_tokens(), kPrompt - 1);
 }
 
