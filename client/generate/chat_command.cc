@@ -52,8 +52,10 @@ void Ask(v1::Inference::StubInterface& stub, const std::string& question, Interr
   Append("user", question, messages);
   GenerateResult answer;
   int signal = 0;
-  const auto print = [](const std::string& text) { std::cout << text << std::flush; };
-  const absl::Status status = GenerateCall(stub, request, {}, interrupt, print, answer, &signal);
+  const auto print = [&answer](v1::GenerateResponse response) {
+    std::cout << Add(std::move(response), answer) << std::flush;
+  };
+  const absl::Status status = GenerateCall(stub, request, {}, interrupt, print, &signal);
   const std::string& text = answer.text;
   if (text.empty()) {
     messages.mutable_messages()->RemoveLast();

@@ -1,6 +1,7 @@
 #include "client/generate/generate_call.h"
 
 #include <memory>
+#include <utility>
 
 #include "client/base/progress.h"
 #include "server/rpc/channel.h"
@@ -11,7 +12,7 @@ namespace runahead {
 
 absl::Status GenerateCall(v1::Inference::StubInterface& stub, const v1::GenerateRequest& request,
                           const CallOptions& options, Interrupt& interrupt,
-                          const std::function<void(const std::string&)>& on_text, GenerateResult& answer, int* signal) {
+                          const std::function<void(v1::GenerateResponse)>& on_response, int* signal) {
   grpc::ClientContext context;
   SetTimeout(context, options.timeout);
   if (options.span) context.AddMetadata(kTraceparent, Traceparent(*options.span));
@@ -22,7 +23,7 @@ absl::Status GenerateCall(v1::Inference::StubInterface& stub, const v1::Generate
   v1::GenerateResponse response;
   while (stream->Read(&response)) {
     if (!response.has_started()) progress.Stop();
-    if (const std::string text = Add(response, answer); !text.empty()) on_text(text);
+    on_response(std::move(response));
   }
   const grpc::Status status = stream->Finish();
   progress.Stop();

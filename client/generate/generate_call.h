@@ -8,7 +8,6 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/base/interrupt.h"
-#include "client/generate/generate_result.h"
 #include "runahead/v1/inference.grpc.pb.h"
 #include "server/base/trace_context.h"
 
@@ -21,10 +20,10 @@ struct CallOptions {
   std::optional<TraceContext> span = {};              // that the call is part of, where there is one
 };
 
-// Blocks until the stream has ended; hands new text to `on_text` as it comes. `answer` holds what has come even when
-// the call fails. Ctrl-C cancels the call: CANCELLED, and `*signal` is the signal (else 0).
+// Blocks until the stream has ended; hands each message to `on_response` as it comes. Ctrl-C cancels the call:
+// CANCELLED, and `*signal` is the signal (else 0).
 absl::Status GenerateCall(v1::Inference::StubInterface& stub, const v1::GenerateRequest& request,
                           const CallOptions& options, Interrupt& interrupt,
-                          const std::function<void(const std::string&)>& on_text, GenerateResult& answer, int* signal);
+                          const std::function<void(v1::GenerateResponse)>& on_response, int* signal);
 
 }  // namespace runahead

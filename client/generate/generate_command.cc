@@ -3,11 +3,14 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/command.h"
 #include "client/base/connection.h"
 #include "client/base/interrupt.h"
+#include "client/generate/answers_printer.h"
 #include "client/generate/generate_call.h"
 #include "client/generate/generate_flags.h"
 #include "client/generate/generate_result.h"
@@ -17,6 +20,16 @@ namespace runahead {
 namespace {
 
 constexpr char kGenerate[] = "generate";
+
+// Of one whose text was shown as it came, unless as JSON.
+void ShowEnd(const GenerateResult& answer, bool json) {
+  if (json) {
+    std::cout << ResultJson(answer) << "\n" << std::flush;
+    return;
+  }
+  std::cout << LogprobsText(answer) << std::flush;
+  std::cerr << SummaryLine(answer) << "\n";
+}
 
 int RunGenerate(const GenerateFlags& flags) {
   Interrupt interrupt;
@@ -30,15 +43,21 @@ int RunGenerate(const GenerateFlags& flags) {
 
   std::optional<TraceContext> span;
   if (flags.trace()) span = NewSpan(std::nullopt, /*sampled=*/true);
+  const std::string trace_id = span ? span->trace_id : "";
+  const bool several = request->n() > 1;
   GenerateResult answer;
-  if (span) answer.trace_id = span->trace_id;
-  int signal = 0;
-  const auto print = [&](const std::string& text) {
+  answer.trace_id = trace_id;
+  AnswersPrinter answers(flags.json(), trace_id, std::cout, std::cerr);
+  const auto take = [&](v1::GenerateResponse response) {
+    if (several) return answers.Take(std::move(response));
+    const std::string text = Add(std::move(response), answer);
     if (!flags.json()) std::cout << text << std::flush;
   };
+  int signal = 0;
   const absl::Duration left = std::max(*timeout - (RealClock().Now() - began), absl::ZeroDuration());
   const CallOptions options = {.timeout = left, .tenant = flags.tenant(), .span = span};
-  const absl::Status status = GenerateCall(**stub, *request, options, interrupt, print, answer, &signal);
+  const absl::Status status = GenerateCall(**stub, *request, options, interrupt, take, &signal);
+  answers.End();
   if (!flags.json() && !answer.text.empty()) std::cout << "\n" << std::flush;
   if (signal != 0) return kSignalled + signal;
   if (absl::IsDeadlineExceeded(status)) {
@@ -46,15 +65,11 @@ int RunGenerate(const GenerateFlags& flags) {
                                   "not done within the ", absl::FormatDuration(*timeout), " of --timeout")));
   }
   if (!status.ok()) return Refused(kGenerate, status);
-  if (flags.json()) {
-    std::cout << ResultJson(answer) << "\n" << std::flush;
-  } else {
-    std::cout << LogprobsText(answer) << std::flush;
-    std::cerr << SummaryLine(answer) << "\n";
-  }
+  if (!several) ShowEnd(answer, flags.json());
   if (span && !flags.json()) {
-    std::cerr << "trace " << span->trace_id << ", if the router records it: runahead trace --router "
-              << flags.router().address << " --request " << answer.started.request_id() << " -o trace.json\n";
+    std::cerr << "trace " << trace_id << ", if the router records it: runahead trace --router "
+              << flags.router().address << " --request "
+              << (several ? answers.request_id() : answer.started.request_id()) << " -o trace.json\n";
   }
   return kDone;
 }

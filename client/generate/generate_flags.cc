@@ -51,6 +51,9 @@ void GenerateFlags::AddTo(CLI::App& app) {
   AddNumber(app, "--logprobs", &logprobs_,
             "After the text, a line for each token: its id, text and logprob, then the K likeliest others, 0 to 20",
             "K");
+  AddNumber(app, "--n", &n_,
+            "Answers to the one prompt, 1 to 64, each with a seed of its own, shown whole as it ends (default: 1)",
+            "N");
   AddNumber(app, "--timeout", &timeout_s_, "Give up after this many seconds (default: never)", "S");
   app.add_option("--priority", priority_, "normal, or low: all of normal priority that wait go first (default: normal)")
       ->check(CLI::IsMember({"normal", "low"}))
@@ -58,7 +61,9 @@ void GenerateFlags::AddTo(CLI::App& app) {
   app.add_option("--tenant", tenant_, "Whose the request is: who sends many waits behind himself (default: nobody's)")
       ->type_name("NAME");
   app.add_option("--user", user_, "Whom it is for: the router's log says it (default: nobody)")->type_name("NAME");
-  app.add_flag("--json", json_, "One JSON object on stdout when all is there, in place of text as it comes");
+  app.add_flag(
+      "--json", json_,
+      "One JSON object on stdout when all is there, in place of text as it comes; with --n one a line for each answer");
   app.add_flag("--trace", trace_,
                "Ask the router to record the request (where it runs with --trace asked or all), for runahead trace");
   app.option_defaults()->group("Input (exactly one kind of these)");
@@ -94,6 +99,7 @@ absl::StatusOr<v1::GenerateRequest> GenerateFlags::Request() const {
   if (truncate_prompt_) request.set_truncate_prompt(*truncate_prompt_);
   sampling_.FillIn(request);
   RUNAHEAD_RETURN_IF_ERROR(structure_.FillIn(request));
+  if (n_) request.set_n(*n_);
   if (logprobs_) request.mutable_sampling()->set_logprobs(*logprobs_);
   RUNAHEAD_RETURN_IF_ERROR(FillExperiment(request));
   return request;

@@ -51,6 +51,12 @@ std::string FinishReasonName(v1::FinishReason reason) {
 
 }  // namespace
 
+int32_t AnswerOf(const v1::GenerateResponse& response) {
+  if (response.has_started()) return response.started().answer();
+  if (response.has_tokens()) return response.tokens().answer();
+  return response.has_finished() ? response.finished().answer() : 0;
+}
+
 std::string Add(v1::GenerateResponse response, GenerateResult& answer) {
   std::string text;
   if (response.has_started()) {
@@ -71,6 +77,7 @@ std::string ResultJson(const GenerateResult& answer) {
   const v1::Plan& plan = answer.started.plan();
   Json json;
   json["request_id"] = answer.started.request_id();
+  if (answer.answer) json["answer"] = *answer.answer;
   json["text"] = answer.text;
   json["token_ids"] = std::vector<int32_t>(answer.tokens.ids().begin(), answer.tokens.ids().end());
   json["logprobs"] = LogprobsJson(answer.tokens);

@@ -1,6 +1,8 @@
 // All that came back for one request, and how it is shown.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "runahead/v1/inference.pb.h"
@@ -12,8 +14,12 @@ struct GenerateResult {
   std::string text;
   v1::Tokens tokens;  // ids and logprobs of all messages together
   v1::Finished finished;
-  std::string trace_id = {};  // where it was asked to be recorded
+  std::string trace_id = {};           // where it was asked to be recorded
+  std::optional<int32_t> answer = {};  // which one, from 0, where several were asked for
 };
+
+// Of which answer the message is: 0 where there is one.
+int32_t AnswerOf(const v1::GenerateResponse& response);
 
 // Takes in one message of the stream and returns the text that is new with it.
 std::string Add(v1::GenerateResponse response, GenerateResult& answer);

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "kernels/base/status_macros.h"
+
 namespace runahead {
 
 ByteBudget::Lease::Lease(Lease&& other) noexcept
@@ -21,6 +23,12 @@ bool ByteBudget::Lease::Resize(int64_t bytes) {
   if (budget_ != nullptr && !budget_->Change(bytes - bytes_)) return false;
   bytes_ = bytes;
   return true;
+}
+
+ByteBudget::Lease ByteBudget::Lease::Split(int64_t bytes) {
+  RUNAHEAD_CHECK(bytes >= 0 && bytes <= bytes_);
+  bytes_ -= bytes;
+  return {budget_, bytes};
 }
 
 int64_t ByteBudget::taken() const {

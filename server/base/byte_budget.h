@@ -25,6 +25,8 @@ class ByteBudget {
     // Takes more, or gives some back. False where so many more are not left: then it stays as it was. An empty lease is
     // of no budget and takes whatever it is asked for.
     [[nodiscard]] bool Resize(int64_t bytes);
+    // Gives `bytes` of what it has, at most all, to another lease.
+    Lease Split(int64_t bytes);
     int64_t bytes() const { return bytes_; }
     const ByteBudget* budget() const { return budget_; }  // null: of none
 

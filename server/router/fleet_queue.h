@@ -52,6 +52,9 @@ class FleetQueue {
     Ticket(const Ticket&) = delete;
     Ticket& operator=(const Ticket&) = delete;
 
+    // It may wait whatever the queue holds. Said by the one who holds it, before it waits.
+    void Admit() const { admitted_ = true; }
+
    private:
     friend class FleetQueue;
     FleetQueue& queue_;

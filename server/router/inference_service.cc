@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/base/cpu_limit.h"
+#include "server/router/answer_group.h"
 #include "server/router/answer_limits.h"
 #include "server/router/chat_input.h"
 #include "server/router/request_log.h"
@@ -197,21 +198,33 @@ Task<> InferenceService::RunSession(std::shared_ptr<GenerateReactor> reactor,
     steps_.Start(WatchTimeout(reactor, timeout));
   }
   co_await place->Await(reactor->cancel());
-  Session session(parts_, std::move(request), arrival, reactor->deadline(), reactor->cancel(), *reactor, caller,
-                  std::move(memory), std::move(owner.tenant), std::move(owner.grant));
-  const std::function<void()> settled = [&place] { place->Settle(); };
-  const absl::Status status = co_await session.Run(settled);
+  if (request.n() > 1) {
+    AnswerGroup answers(parts_, steps_, std::move(request), arrival, reactor->deadline(), reactor->cancel(), *reactor,
+                        caller, std::move(memory), std::move(owner.tenant), std::move(owner.grant));
+    co_await Answer(answers, *reactor, *place, timeout.get(), arrival);
+  } else {
+    Session session(parts_, std::move(request), arrival, reactor->deadline(), reactor->cancel(), *reactor, caller,
+                    std::move(memory), std::move(owner.tenant), std::move(owner.grant));
+    co_await Answer(session, *reactor, *place, timeout.get(), arrival);
+  }
+  Forget(reactor);
+}
+
+template <typename Answering>
+Task<> InferenceService::Answer(Answering& answering, GenerateReactor& reactor, SessionPlaces::Place& place,
+                                RequestTimeout* timeout, absl::Time arrival) {
+  const std::function<void()> settled = [&place] { place.Settle(); };
+  const absl::Status status = co_await answering.Run(settled);
   if (timeout != nullptr) timeout->End();
   parts_.metrics.RequestFinished(status.code(), parts_.clock.Now() - arrival);
-  RequestRecord record = session.Record(status);
-  reactor->End(status);
+  RequestRecord record = answering.Record(status);
+  reactor.End(status);
   // Where it stalled earlier, the session has ended with that.
-  const absl::Status taken = co_await reactor->AwaitEnd();
+  const absl::Status taken = co_await reactor.AwaitEnd();
   if (status.ok() && !taken.ok()) {
     record.status = absl::Status(taken.code(), absl::StrCat("cut off: ", taken.message()));
   }
   LogRequest(record);
-  Forget(reactor);
 }
 
 void InferenceService::CutOff(const absl::Status& why) {

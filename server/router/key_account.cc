@@ -10,28 +10,62 @@
 
 namespace runahead {
 
+// Of one request, by all its grants. Thread-safe.
+class KeyGrant::Use {
+ public:
+  explicit Use(std::shared_ptr<KeyAccount> account) : account_(std::move(account)) {}
+  ~Use() {
+    MutexLock lock(mu_);
+    account_->Leave(taken_, since_, prompt_tokens_, output_tokens_);
+  }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+  KeyAccount& account() const { return *account_; }
+  void Took(int64_t tokens, absl::Time since) RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    taken_ = tokens;
+    since_ = since;
+  }
+  void Add(int64_t prompt_tokens, int64_t output_tokens) RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    prompt_tokens_ += prompt_tokens;
+    output_tokens_ += output_tokens;
+  }
+
+ private:
+  const std::shared_ptr<KeyAccount> account_;
+  Mutex mu_;  // the account's is taken inside it
+  int64_t taken_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+  absl::Time since_ RUNAHEAD_GUARDED_BY(mu_);  // when
+  int64_t prompt_tokens_ RUNAHEAD_GUARDED_BY(mu_) = 0, output_tokens_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+};
+
 KeyGrant& KeyGrant::operator=(KeyGrant&& other) noexcept {
   Settle(0, 0);
-  account_ = std::move(other.account_);
-  tokens_ = std::exchange(other.tokens_, 0);
-  since_ = other.since_;
+  use_ = std::move(other.use_);
   return *this;
 }
 
 KeyLimits KeyGrant::limits() const {
-  return given() ? account_->limits() : KeyLimits();
+  return given() ? use_->account().limits() : KeyLimits();
 }
 
 absl::Status KeyGrant::TakeTokens(int64_t tokens) {
   if (!given()) return absl::OkStatus();
-  RUNAHEAD_ASSIGN_OR_RETURN(since_, account_->TakeTokens(tokens));
-  tokens_ = tokens;
+  RUNAHEAD_ASSIGN_OR_RETURN(const absl::Time since, use_->account().TakeTokens(tokens));
+  use_->Took(tokens, since);
   return absl::OkStatus();
+}
+
+KeyGrant KeyGrant::Share() const {
+  return KeyGrant(use_);
 }
 
 void KeyGrant::Settle(int64_t prompt_tokens, int64_t output_tokens) {
   if (!given()) return;
-  std::exchange(account_, nullptr)->Leave(std::exchange(tokens_, 0), since_, prompt_tokens, output_tokens);
+  use_->Add(prompt_tokens, output_tokens);
+  use_.reset();
 }
 
 KeyAccount::KeyAccount(std::string name, const KeyLimits& limits, KeyMetrics& metrics, Clock& clock)
@@ -96,7 +130,7 @@ absl::StatusOr<KeyGrant> KeyAccount::Enter() {
                                                             ", and as many run or wait")));
   }
   ++running_;
-  return KeyGrant(shared_from_this());
+  return KeyGrant(std::make_shared<KeyGrant::Use>(shared_from_this()));
 }
 
 absl::StatusOr<absl::Time> KeyAccount::TakeTokens(int64_t tokens) {

@@ -20,8 +20,8 @@ namespace runahead {
 
 class KeyAccount;
 
-// What a request has taken; gives back what it did not use. Movable; one that was not given is of no key and has no
-// limits. For one thread.
+// What a request has taken; gives back what it did not use. Several answers to one prompt have a grant each, which
+// share what was taken. Movable; one that was not given is of no key and has no limits. For one thread.
 class [[nodiscard]] KeyGrant {
  public:
   KeyGrant() = default;
@@ -29,23 +29,26 @@ class [[nodiscard]] KeyGrant {
   KeyGrant& operator=(KeyGrant&& other) noexcept;
   ~KeyGrant() { Settle(0, 0); }
 
-  bool given() const { return account_ != nullptr; }
+  bool given() const { return use_ != nullptr; }
   // The key's limits by now, which may be others than when the request came.
   KeyLimits limits() const;
 
-  // Takes so many tokens, all that the request may come to: once. As KeyAccount refuses.
+  // Takes so many tokens, all that the request may come to: once, before it is shared. As KeyAccount refuses.
   absl::Status TakeTokens(int64_t tokens);
 
-  // The request has ended, and took so many tokens: the others, and its place, are free. It is of no key from now on.
+  // Another grant of the same request.
+  KeyGrant Share() const;
+
+  // What the grant is for has ended, and took so many tokens. Once all grants of the request have ended the tokens that
+  // none took are free, and so is its place. It is of no key from now on.
   void Settle(int64_t prompt_tokens, int64_t output_tokens);
 
  private:
   friend class KeyAccount;
-  explicit KeyGrant(std::shared_ptr<KeyAccount> account) : account_(std::move(account)) {}
+  class Use;
+  explicit KeyGrant(std::shared_ptr<Use> use) : use_(std::move(use)) {}
 
-  std::shared_ptr<KeyAccount> account_;
-  int64_t tokens_ = 0;
-  absl::Time since_;  // when it took them
+  std::shared_ptr<Use> use_;
 };
 
 // Thread-safe. Held by a shared_ptr: grants outlive the file's entry. Refusals are RESOURCE_EXHAUSTED, and say when to
@@ -72,7 +75,7 @@ class KeyAccount : public std::enable_shared_from_this<KeyAccount> {
   absl::StatusOr<KeyGrant> Enter() RUNAHEAD_EXCLUDES(mu_);
 
  private:
-  friend class KeyGrant;
+  friend class KeyGrant;  // and its Use
   // When they were taken.
   absl::StatusOr<absl::Time> TakeTokens(int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
   // It took `taken` tokens at `since`.

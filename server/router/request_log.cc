@@ -42,6 +42,7 @@ void LogRequest(const RequestRecord& record) {
     fields.push_back({"finish_reason", NameOf(record.finish_reason)});
   }
   if (!record.plan.schedule().empty()) AddPlan(record.plan, fields);
+  if (record.answers > 1) fields.push_back({"answers", int64_t{record.answers}});
   fields.push_back({"prompt_tokens", record.prompt_tokens});
   fields.push_back({"generated_tokens", record.generated_tokens});
   if (record.ttft > absl::ZeroDuration()) fields.push_back({"ttft_s", absl::ToDoubleSeconds(record.ttft)});

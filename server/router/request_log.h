@@ -26,6 +26,7 @@ struct RequestRecord {
   v1::FinishReason finish_reason = v1::FINISH_REASON_UNSPECIFIED;
   int64_t prompt_tokens = 0, generated_tokens = 0;
   int failovers = 0;
+  int32_t answers = 1;  // to the prompt; all else that is of one answer is of answer 0, but for tokens and failovers
   std::vector<std::pair<std::string, double>> stages;  // seconds, in their order
   absl::Duration ttft;                                 // 0: no token was generated
   absl::Duration tpot;                                 // 0: no second one

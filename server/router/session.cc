@@ -25,8 +25,9 @@ v1::GenerateRequest WithId(v1::GenerateRequest request) {
 
 Session::Session(const RouterParts& router, v1::GenerateRequest request, absl::Time arrival, absl::Time deadline,
                  CancelToken& cancel, ResponseSink& sink, const std::optional<TraceContext>& caller,
-                 ByteBudget::Lease memory, std::string tenant, KeyGrant grant)
+                 ByteBudget::Lease memory, std::string tenant, KeyGrant grant, AnswerRole role)
     : router_(router),
+      role_(role),
       memory_(std::move(memory)),
       tenant_(std::move(tenant)),
       grant_(std::move(grant)),
@@ -36,8 +37,8 @@ Session::Session(const RouterParts& router, v1::GenerateRequest request, absl::T
       is_timeout_(deadline_ < deadline),
       cancel_(cancel),
       sink_(sink),
-      report_(router.metrics, router.clock, arrival, router.tracer->Begin(request_.request_id(), caller, arrival),
-              caller),
+      report_(router.metrics, router.clock, arrival,
+              role.later() ? nullptr : router.tracer->Begin(request_.request_id(), caller, arrival), caller),
       failover_(request_.request_id(), router.fleet, *router.retry_budget, router.metrics) {
   sampling_ = request_.sampling();
   if (!sampling_.has_seed()) sampling_.set_seed(RandomBits64());
@@ -97,7 +98,7 @@ Task<absl::Status> Session::TakeRules() {
 
 absl::Status Session::TakePrompt() {
   const int64_t tokens = static_cast<int64_t>(prompt_.size());
-  RUNAHEAD_RETURN_IF_ERROR(TakeMemory(memory_, kBytesPerId * tokens));
+  if (!role_.later()) RUNAHEAD_RETURN_IF_ERROR(TakeMemory(memory_, kBytesPerId * tokens));
   RUNAHEAD_RETURN_IF_ERROR(CheckTokens("prompt", prompt_, router_.model));
   RUNAHEAD_ASSIGN_OR_RETURN(max_tokens_, ResolveMaxTokens(request_, tokens, router_.model));
   if (const int64_t most = grant_.limits().max_tokens; most > 0 && !request_.stop().has_max_tokens()) {
@@ -107,10 +108,9 @@ absl::Status Session::TakePrompt() {
     return InvalidField("stop.min_tokens", absl::StrCat(request_.stop().min_tokens(), " is more than the ", max_tokens_,
                                                         " tokens that the answer may have"));
   }
-  RUNAHEAD_RETURN_IF_ERROR(TakeMemory(memory_, kBytesPerId * tokens + kBytesPerOutputId * max_tokens_));
   chain_ = ResolveChain(request_, tokens, router_.schedule);
   RUNAHEAD_RETURN_IF_ERROR(CheckChain(chain_, router_.fleet.line_length()));
-  RUNAHEAD_RETURN_IF_ERROR(grant_.TakeTokens(tokens + max_tokens_));
+  if (!role_.later()) RUNAHEAD_RETURN_IF_ERROR(TakeForAnswers());
   stop_ids_.assign(request_.stop().stop_ids().begin(), request_.stop().stop_ids().end());
   if (!request_.stop().ignore_eos()) {
     const absl::Span<const int32_t> ends = router_.tokenizer->end_ids();
@@ -121,6 +121,20 @@ absl::Status Session::TakePrompt() {
   answer_.emplace(router_.tokenizer,
                   std::vector<std::string>(request_.stop().stop().begin(), request_.stop().stop().end()), stop_ids_,
                   max_tokens_, goes_on, request_.stop().min_tokens());
+  return absl::OkStatus();
+}
+
+absl::Status Session::TakeForAnswers() {
+  const int64_t tokens = static_cast<int64_t>(prompt_.size());
+  const int64_t own = kBytesPerId * tokens + kBytesPerOutputId * max_tokens_;
+  const int64_t of_later = own + static_cast<int64_t>(request_.ByteSizeLong());
+  const int64_t later = role_.answers - 1;
+  RUNAHEAD_RETURN_IF_ERROR(TakeMemory(memory_, own + later * of_later));
+  RUNAHEAD_RETURN_IF_ERROR(grant_.TakeTokens(tokens + int64_t{role_.answers} * max_tokens_));
+  if (role_.siblings == nullptr) return absl::OkStatus();
+  std::vector<AnswerShare> shares;
+  for (int64_t i = 0; i < later; ++i) shares.push_back({memory_.Split(of_later), grant_.Share()});
+  role_.siblings->Took(prompt_, max_tokens_, std::move(shares));
   return absl::OkStatus();
 }
 
@@ -167,7 +181,7 @@ absl::StatusOr<std::vector<int32_t>> Session::Encode() const {
 }
 
 void Session::SendStarted() {
-  router_.metrics.CountPromptTokens(static_cast<int64_t>(prompt_.size()));
+  if (!role_.later()) router_.metrics.CountPromptTokens(static_cast<int64_t>(prompt_.size()));
   v1::GenerateResponse response;
   v1::Started& started = *response.mutable_started();
   started.set_request_id(request_.request_id());
@@ -187,7 +201,7 @@ void Session::SendTokens(const google::protobuf::RepeatedPtrField<v1::SampledTok
   sink_.Send(std::move(response));
   if (!first) return;
   report_.Lap(TtftStage::kFirstToken);
-  report_.FirstToken(static_cast<int64_t>(prompt_.size()), width());
+  report_.FirstToken(static_cast<int64_t>(prompt_.size()), width(), /*of_call=*/!role_.later());
   router_.metrics.CountExpectedOutput(expected_output_ - brought_);
 }
 
@@ -216,10 +230,11 @@ void Session::LearnOutput(const absl::Status& status) const {
   router_.outputs->Learn(static_cast<int64_t>(prompt_.size()), max_tokens_, answer_->tokens(), status.ok());
 }
 
-// What a client brought of its answer was computed again, as its prompt was.
+// What a client brought of its answer was computed again, as its prompt was. Several answers pay for one prompt.
 void Session::SettleGrant() {
   if (!told_started_) return grant_.Settle(0, 0);
-  grant_.Settle(static_cast<int64_t>(prompt_.size()) + brought_, answer_->tokens() - brought_);
+  const int64_t prompt = role_.later() ? 0 : static_cast<int64_t>(prompt_.size());
+  grant_.Settle(prompt + brought_, answer_->tokens() - brought_);
 }
 
 void Session::Finish() {

@@ -21,6 +21,7 @@
 #include "server/base/cpu_limit.h"
 #include "server/router/agreement.h"
 #include "server/router/answer.h"
+#include "server/router/answer_role.h"
 #include "server/router/cancel_token.h"
 #include "server/router/decode_lease.h"
 #include "server/router/decode_stream.h"
@@ -98,10 +99,10 @@ class Session {
   // `arrival` and `deadline`, the call's, are on the router's clock; what is given by reference must outlive the
   // session. `caller` is the span that the request came from, where it said one. `memory` is what the request takes.
   // `tenant` is whose request it is; empty: nobody's by name. `grant` is what it takes of its API key's limits, where
-  // it came with one.
+  // it came with one. With a `role` it gives one of several answers; a later one's `memory` and `grant` are its share.
   Session(const RouterParts& router, v1::GenerateRequest request, absl::Time arrival, absl::Time deadline,
           CancelToken& cancel, ResponseSink& sink, const std::optional<TraceContext>& caller = std::nullopt,
-          ByteBudget::Lease memory = {}, std::string tenant = {}, KeyGrant grant = {});
+          ByteBudget::Lease memory = {}, std::string tenant = {}, KeyGrant grant = {}, AnswerRole role = {});
 
   // Answers the request. Whatever the end, no work, lease or place of it is left in the pool. `settled` is called, once
   // or more, where it holds up nobody's start any more: with its first token, or when it has to wait for a decode
@@ -112,9 +113,10 @@ class Session {
   RequestRecord Record(const absl::Status& status) const;
 
  private:
-  Task<absl::Status> Prepare();  // checks and tokenizes
-  void Truncate();               // to the last tokens, where the request says so
-  absl::Status TakePrompt();     // that was tokenized
+  Task<absl::Status> Prepare();   // checks and tokenizes
+  void Truncate();                // to the last tokens, where the request says so
+  absl::Status TakePrompt();      // that was tokenized
+  absl::Status TakeForAnswers();  // memory and tokens; the shares of later ones go to them
   // What the next token may be, for who draws it.
   Task<absl::Status> TakeRules();
   // What the client has of the answer. INVALID_ARGUMENT where it goes on behind the answer's end.
@@ -149,6 +151,8 @@ class Session {
   Task<std::optional<Continuation>> ChooseContinuation() const;
   // True: lease_ is complete, and there is no run. False: the ordinary way is to follow.
   Task<absl::StatusOr<bool>> Continue(const std::function<void()>& settled);
+  // What a worker offers that has so much of the prompt, where an earlier answer of the call left it there.
+  ContinuationOffer OfferToSibling(int64_t known) const;
   void CountContinuation(const absl::Status& reserved, const Continuation& chosen) const;
   bool continues() const { return run_ == nullptr && lease_ != nullptr; }  // of an attempt
   void BeginContinuation();
@@ -171,6 +175,10 @@ class Session {
   absl::Status WithWayOn(const absl::Status& status) const;
   void LearnOutput(const absl::Status& status) const;
   void LearnBeginning() const;  // of what lease_'s worker has decoded
+  // Whether lease_'s worker has KV of the whole prompt for others once it decodes.
+  bool LeavesPrompt() const;
+  // As soon as it does, its siblings can begin with that.
+  void LeavePrompt();
   // Its key has back what it did not use.
   void SettleGrant();
   void Finish();
@@ -195,6 +203,7 @@ class Session {
   int width() const { return run_ == nullptr ? 0 : static_cast<int>(run_->placement().chain.size()); }
 
   const RouterParts& router_;
+  const AnswerRole role_;
   ByteBudget::Lease memory_;
   const std::string tenant_;
   KeyGrant grant_;
@@ -217,6 +226,7 @@ class Session {
   Failover failover_;
   v1::Plan plan_;  // of what was started last
   bool told_started_ = false;
+  bool left_prompt_ = false;  // LeavePrompt has been called
   std::optional<Answer> answer_;
   // The run goes before the lease: first nothing is written to it any more, then it is given back.
   std::unique_ptr<DecodeLease> lease_;

@@ -40,6 +40,7 @@ void CountRejection(RouterMetrics& metrics, const absl::Status& status) {
 Task<absl::Status> Session::ReachEnd(const std::function<void()>& settled) {
   router_.retry_budget->CountRequest();
   ticket_.emplace(router_.queue, ClaimOfTurn());
+  if (role_.later()) ticket_->Admit();  // its call has been admitted
   absl::Status status = co_await PlaceFirst(settled);
   while (status.ok()) {
     status = co_await Attempt(settled);
@@ -132,6 +133,7 @@ void Session::Began(v1::Plan plan) {
   failover_.WentOn();
   plan_ = std::move(plan);
   if (!std::exchange(told_started_, true)) SendStarted();
+  if (role_.siblings != nullptr && !LeavesPrompt()) role_.siblings->MayBegin();
   report_.Lap(TtftStage::kPlan);
 }
 

@@ -47,6 +47,7 @@ Task<absl::Status> Session::DecodeOnLease() {
     rest_.reset();
     const int had = answer_->tokens();
     SendTokens(reply.tokens());
+    if (reply.tokens_size() > 0) LeavePrompt();
     if (answer_->reason()) break;
     if (answer_->tokens() > had) failover_.GotOn(router_.clock.Now());
     co_await ConsiderMove();

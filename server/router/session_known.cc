@@ -3,6 +3,7 @@
 // Reserve is the truth. Tried once: where it does not come to that, or fails, the request goes the ordinary way.
 #include <utility>
 
+#include "scheduler/placement/known_beginnings.h"
 #include "server/router/session.h"
 #include "server/task/co_status.h"
 
@@ -21,12 +22,20 @@ Task<std::optional<Session::Continuation>> Session::ChooseContinuation() const {
   if (!workers.ok()) co_return best;  // whatever is the matter, it is so by the ordinary way, too
   const std::shared_ptr<const PartitionTable> table = router_.table.Get();
   for (const KnownIndex::Found& found : router_.known->Find(*workers, salt_, prompt_)) {
-    const ContinuationOffer offer =
-        router_.queue.OfferOf(*found.worker, found.tokens, found.rests, *ticket_, chain_, *table, max_tokens_ > 1);
+    const ContinuationOffer offer = role_.later() ? OfferToSibling(found.tokens)
+                                                  : router_.queue.OfferOf(*found.worker, found.tokens, found.rests,
+                                                                          *ticket_, chain_, *table, max_tokens_ > 1);
     if (offer.least_known_tokens == 0 || (best && best->rest_s <= offer.rest_s)) continue;
     best = {found.worker, offer.least_known_tokens, offer.rest_s};
   }
   co_return best;
+}
+
+// All but the prompt's last token is there, unless it had to go; rests of one token are computed together, so how many
+// there are does not matter. Half of the prompt is worth it, as where no times are known.
+ContinuationOffer Session::OfferToSibling(int64_t known) const {
+  const ContinuationView view{.prompt_tokens = static_cast<int64_t>(prompt_.size()), .known_tokens = known};
+  return OfferToContinue(view, [](int64_t) { return 0.0; });
 }
 
 Task<absl::StatusOr<bool>> Session::Continue(const std::function<void()>& settled) {
@@ -60,13 +69,27 @@ void Session::CountContinuation(const absl::Status& reserved, const Continuation
 
 void Session::BeginContinuation() {
   router_.metrics.ChainPlanned(static_cast<int64_t>(prompt_.size()), width());
-  router_.metrics.CountKnownPromptTokens(lease_->known_tokens());
+  if (!role_.later()) router_.metrics.CountKnownPromptTokens(lease_->known_tokens());
   v1::Plan plan;
   plan.set_schedule(kContinuation);
   plan.set_decode_worker(lease_->worker().capabilities.name());
   plan.set_known_tokens(lease_->known_tokens());
   plan.set_known_output_tokens(lease_->known_output_tokens());
   Began(std::move(plan));
+}
+
+// Where windows hide rows, a prompt's last token cannot be computed anew behind what was handed off.
+bool Session::LeavesPrompt() const {
+  if (!router_.known->on() || request_.no_cache() || request_.has_experiment() || lease_ == nullptr) return false;
+  const v1::Capabilities& worker = lease_->worker().capabilities;
+  return worker.keeps_beginnings() && worker.window() == 0 && static_cast<int64_t>(prompt_.size()) > kLeastKnownTokens;
+}
+
+// The worker keeps the prompt from the first token on that it draws, before it sends that.
+void Session::LeavePrompt() {
+  if (role_.siblings == nullptr || std::exchange(left_prompt_, true)) return;
+  if (LeavesPrompt() && !moved_tokens_) router_.known->Learn(lease_->worker(), salt_, prompt_);
+  role_.siblings->MayBegin();
 }
 
 // Of its last token no KV was computed. Where it was ended in the middle, the worker may have less than that, or more.

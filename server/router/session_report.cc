@@ -63,8 +63,9 @@ void SessionReport::Tokens(int fresh) {
   metrics_.CountGeneratedTokens(fresh);
 }
 
-void SessionReport::FirstToken(int64_t prompt_tokens, int width) {
+void SessionReport::FirstToken(int64_t prompt_tokens, int width, bool of_call) {
   answered_ = true;
+  if (!of_call) return;
   for (int stage = 0; stage < kTtftStages; ++stage) {
     const auto which = static_cast<TtftStage>(stage);
     metrics_.ObserveTtftStage(which, width, stages_.spent(which));

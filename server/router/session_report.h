@@ -40,8 +40,9 @@ class SessionReport {
 
   // So many tokens more have come, one or more.
   void Tokens(int fresh);
-  // The first one is out, of a prompt of so many, on a chain of this width.
-  void FirstToken(int64_t prompt_tokens, int width);
+  // The first one is out, of a prompt of so many, on a chain of this width. Not `of_call`: an earlier answer of the
+  // call had that, and the metrics hear of no other.
+  void FirstToken(int64_t prompt_tokens, int width, bool of_call = true);
   int tokens() const { return tokens_; }
 
   // Null: not recorded, or it has ended.

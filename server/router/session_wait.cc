@@ -67,6 +67,11 @@ Task<absl::Status> Session::Place(const std::function<void()>& settled) {
     if (status.ok()) {
       run_ = std::make_shared<PrefillRun>(*std::move(placement), router_.fleet, router_.sequencer, router_.metrics,
                                           router_.clock);
+      if (role_.later() && after_full) {  // what it waited for may be a slot where the prompt is
+        RUNAHEAD_CO_ASSIGN_OR_RETURN(const bool continued, co_await Continue(settled));
+        if (continued) run_.reset();
+        if (continued) co_return absl::OkStatus();
+      }
       status = co_await TakeLease();
     }
     if (status.ok()) {

@@ -199,6 +199,15 @@ absl::Status CheckOutput(const v1::GenerateRequest& request, const ModelInfo& mo
   return absl::OkStatus();
 }
 
+absl::Status CheckAnswers(const v1::GenerateRequest& request) {
+  if (!request.has_n()) return absl::OkStatus();
+  if (request.n() < 1 || request.n() > kMaxAnswers) {
+    return Invalid("n", request.n(), " is not in [1, ", kMaxAnswers, "]");
+  }
+  if (request.n() == 1 || request.output_ids().empty()) return absl::OkStatus();
+  return Invalid("output_ids", "they are of one answer, and n is ", request.n());
+}
+
 absl::Status CheckExperiment(const v1::Experiment& experiment, const ModelInfo& model) {
   if (experiment.has_width() && experiment.width() < 1) {
     return Invalid("experiment.width", experiment.width(), " is not at least 1");
@@ -254,6 +263,7 @@ absl::Status ValidateRequest(const v1::GenerateRequest& request, const ModelInfo
   RUNAHEAD_RETURN_IF_ERROR(CheckSampling(request.sampling(), model));
   RUNAHEAD_RETURN_IF_ERROR(CheckStop(request.stop(), model));
   RUNAHEAD_RETURN_IF_ERROR(CheckOutput(request, model));
+  RUNAHEAD_RETURN_IF_ERROR(CheckAnswers(request));
   RUNAHEAD_RETURN_IF_ERROR(CheckStructureOf(request));
   if (request.has_experiment() && !experiments) {
     return Invalid("experiment", "this router runs without --experiments");

@@ -327,7 +327,7 @@ grpc::Status FakeWorker::Generate(grpc::ServerContext* context, const v1::Decode
   const auto stops = [&](int32_t id) {
     return std::count(request.stop_ids().begin(), request.stop_ids().end(), id) > 0;
   };
-  bool counted = false;
+  bool counted = false, kept_prompt = false;
   std::vector<int32_t> output;  // that is sent
   grpc::Status status;
   const int64_t prompt = request.has_output_from() ? request.output_from() : request.prompt_ids_size();
@@ -368,6 +368,7 @@ grpc::Status FakeWorker::Generate(grpc::ServerContext* context, const v1::Decode
       end = stops(TokenAt(index));
     }
     running_[request.lease().number()] = request.max_tokens() - index;
+    if (!std::exchange(kept_prompt, true)) KeepPrompt(request, prompt);
     if (!writer->Write(reply)) status = {grpc::StatusCode::CANCELLED, "the reader is gone"};
     if (end || !status.ok()) break;
   }
@@ -404,6 +405,13 @@ grpc::Status FakeWorker::FillKnown(const v1::ReserveRequest& request, v1::Reserv
   reply.set_known_output_tokens(static_cast<int32_t>(output));
   reply.set_handed_tokens(static_cast<int32_t>(known));
   return grpc::Status::OK;
+}
+
+void FakeWorker::KeepPrompt(const v1::DecodeRequest& request, int64_t prompt) {
+  const v1::ReserveRequest& reserved = reserved_[request.lease().number()];
+  if (!capabilities_.keeps_beginnings() || reserved.not_kept()) return;
+  const auto begin = request.prompt_ids().begin();
+  kept_.push_back({reserved.salt(), {begin, begin + static_cast<int>(prompt)}, prompt});
 }
 
 void FakeWorker::Keep(const v1::DecodeRequest& request, int64_t prompt, const std::vector<int32_t>& output) {

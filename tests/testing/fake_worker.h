@@ -126,6 +126,8 @@ class FakeWorker final {
   // Of the prompt's first tokens, those that a sequence has that is kept; NOT_FOUND unless that is as much as is
   // wanted.
   grpc::Status FillKnown(const v1::ReserveRequest& request, v1::ReserveReply& reply) const RUNAHEAD_REQUIRES(mu_);
+  // Others may begin with the sequence's prompt, while it is decoded.
+  void KeepPrompt(const v1::DecodeRequest& request, int64_t prompt) RUNAHEAD_REQUIRES(mu_);
   // The sequence of the lease ends, behind these tokens of output.
   void Keep(const v1::DecodeRequest& request, int64_t prompt, const std::vector<int32_t>& output)
       RUNAHEAD_REQUIRES(mu_);

@@ -149,6 +149,7 @@ class DecodeEngine {
   void Admit(SequenceNumber number, const absl::Status& kv_complete);
   absl::Status CopyKnown(KvStore::Sequence& kv);
   void KeepKnown(Active& active);
+  void KeepPrompt(Active& active);
   void ComeBack();
   void Join();
   void Step();

@@ -34,6 +34,7 @@ struct DecodeEngine::Active {
   int64_t computed = 0;           // positions whose KV is in the store, from the first on; once it is complete
   int64_t known = 0;              // positions that had been computed before it was parked, from the first on
   int64_t guaranteed = 0;         // the length up to which it is not parked again; 0: it never was
+  bool kept_prompt = false;       // KeepPrompt has been called
   PenaltyCounts counts;           // of prompt and output so far
   TokenMask mask;                 // of the output so far
   TokenSampler::SequenceRow row;  // of the sampler, from the join on

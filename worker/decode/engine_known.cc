@@ -36,4 +36,10 @@ void DecodeEngine::KeepKnown(Active& active) {
   active.kv->Keep(ids);
 }
 
+// Others may begin with it while this one is decoded: of its rows no step writes any.
+void DecodeEngine::KeepPrompt(Active& active) {
+  if (prompts_ == nullptr || std::exchange(active.kept_prompt, true)) return;
+  active.kv->Keep(active.request.prompt_ids);
+}
+
 }  // namespace runahead

@@ -159,6 +159,7 @@ void DecodeEngine::Emit(const Share& share, absl::StatusOr<std::optional<Sampled
   Active& active = *sequences_.at(share.number);
   active.computed += share.rows;
   if (!sampled->has_value()) return;
+  KeepPrompt(active);  // before anybody hears of the token
   active.Append((*sampled)->id);
   active.sink->OnToken(**std::move(sampled));
   if (active.Finished()) End(share.number, absl::OkStatus());

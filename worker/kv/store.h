@@ -133,8 +133,9 @@ class KvStore {
     std::vector<CopyPart> Copies() const;
     // They have been made, or nobody will make them: what they read is held no longer. May fire OnFreed.
     void EndCopies();
-    // KV of the first tokens, which have these ids and do not change any more, stays when the lease ends, until its
-    // memory is needed: for leases with least_known_tokens. After EndCopies. Nothing is kept where the store does not
+    // KV of the first tokens, which have these ids and do not change any more, is for leases with least_known_tokens
+    // from now on, and stays when the lease ends, until its memory is needed. After EndCopies; again once there is more
+    // of it. Nothing is kept where the store does not
     // keep (keeps()), of a lease that is `not_kept`, that took KV from elsewhere (arriving_tokens) or that has been
     // released, and of one that is parked.
     void Keep(absl::Span<const int32_t> ids);

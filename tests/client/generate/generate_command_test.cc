@@ -2,7 +2,9 @@
 #include <signal.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <tuple>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -46,6 +48,66 @@ TEST(GenerateCommand, PrintsTextAsItComes) {
   EXPECT_EQ(process.Wait(), 0);
   EXPECT_EQ(process.out(), "One two\n");
   EXPECT_THAT(process.err(), HasSubstr("single")) << "the plan is shown";
+}
+
+v1::GenerateResponse OfAnswer(int32_t answer, v1::GenerateResponse response) {
+  if (response.has_started()) response.mutable_started()->set_answer(answer);
+  if (response.has_started()) response.mutable_started()->set_seed(7 + answer);
+  if (response.has_tokens()) response.mutable_tokens()->set_answer(answer);
+  if (response.has_finished()) response.mutable_finished()->set_answer(answer);
+  return response;
+}
+
+// Two answers whose tokens come mixed, the second one first whole.
+absl::Status WriteTwo(const v1::GenerateRequest& request, Writer& writer) {
+  EXPECT_EQ(request.n(), 2);
+  writer.Write(OfAnswer(0, Started()));
+  writer.Write(OfAnswer(0, Text("One")));
+  writer.Write(OfAnswer(1, Started()));
+  writer.Write(OfAnswer(1, Text("Uno")));
+  writer.Write(OfAnswer(0, Text(" two")));
+  writer.Write(OfAnswer(1, Text(" due")));
+  writer.Write(OfAnswer(1, Finished()));
+  writer.Write(OfAnswer(0, Finished()));
+  return absl::OkStatus();
+}
+
+TEST(GenerateCommand, PrintsSeveralAnswersWholeEachUnderAHeader) {
+  FakeInference router(WriteTwo);
+  TestProcess process(Generate(router, {"--n", "2"}));
+  EXPECT_EQ(process.Wait(), 0);
+  EXPECT_EQ(process.out(), "--- answer 1, seed 8\nUno due\n--- answer 0, seed 7\nOne two\n");
+  EXPECT_THAT(process.err(), HasSubstr("answer 1: "));
+  EXPECT_THAT(process.err(), HasSubstr("answer 0: "));
+}
+
+TEST(GenerateCommand, PrintsAnObjectForEachOfSeveralAnswersWithJson) {
+  FakeInference router(WriteTwo);
+  TestProcess process(Generate(router, {"--n", "2", "--json"}));
+  EXPECT_EQ(process.Wait(), 0);
+  std::istringstream lines(process.out());
+  std::string line;
+  for (const auto& [answer, text] : {std::pair(1, "Uno due"), std::pair(0, "One two")}) {
+    ASSERT_TRUE(std::getline(lines, line));
+    const auto json = nlohmann::json::parse(line);
+    EXPECT_EQ(json["answer"], answer);
+    EXPECT_EQ(json["text"], text);
+    EXPECT_EQ(json["seed"], 7 + answer);
+  }
+  EXPECT_FALSE(std::getline(lines, line));
+}
+
+TEST(GenerateCommand, OfSeveralAnswersThatBreakOffWhatCameIsShown) {
+  FakeInference router([](const v1::GenerateRequest&, Writer& writer) {
+    writer.Write(OfAnswer(0, Started()));
+    writer.Write(OfAnswer(0, Text("One")));
+    writer.Write(OfAnswer(1, Started()));
+    return absl::InternalError("it broke");
+  });
+  TestProcess process(Generate(router, {"--n", "2"}));
+  EXPECT_EQ(process.Wait(), 1);
+  EXPECT_EQ(process.out(), "--- answer 0, seed 7, not whole\nOne\n");
+  EXPECT_THAT(process.err(), HasSubstr("it broke"));
 }
 
 TEST(GenerateCommand, PrintsOneObjectWithJson) {

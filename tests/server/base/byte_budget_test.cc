@@ -40,6 +40,19 @@ TEST(ByteBudget, TakesBackWhatALeaseHeldWhereverItWent) {
   EXPECT_EQ(budget.taken(), 0);
 }
 
+TEST(ByteBudget, APartIsGivenBackByItself) {
+  ByteBudget budget(10);
+  ByteBudget::Lease lease = budget.None();
+  ASSERT_TRUE(lease.Resize(9));
+  {
+    const ByteBudget::Lease part = lease.Split(4);
+    EXPECT_EQ(part.bytes(), 4);
+    EXPECT_EQ(lease.bytes(), 5);
+    EXPECT_EQ(budget.taken(), 9);
+  }
+  EXPECT_EQ(budget.taken(), 5);
+}
+
 TEST(ByteBudget, AnEmptyLeaseIsOfNoBudget) {
   ByteBudget::Lease lease;
   EXPECT_TRUE(lease.Resize(int64_t{1} << 60));

@@ -289,6 +289,44 @@ TEST(AnswerLimits, ATraceLosesTheEndsOfItsLongestParts) {
   }
 }
 
+v1::GenerateResponse TokensOf(int32_t answer, int32_t index, const std::string& text) {
+  v1::GenerateResponse response = Tokens(index, {index}, text);
+  response.mutable_tokens()->set_answer(answer);
+  return response;
+}
+
+// Tokens of several answers come mixed: each waits in one message, behind what came of it before.
+TEST(ResponseQueue, TokensJoinThoseOfTheSameAnswerAlone) {
+  ResponseQueue queue;
+  for (int32_t index = 0; index < 3; ++index) {
+    for (int32_t answer = 0; answer < 2; ++answer) queue.Push(TokensOf(answer, index, answer == 0 ? "a" : "b"));
+  }
+  v1::GenerateResponse finished;
+  finished.mutable_finished()->set_answer(0);
+  queue.Push(finished);
+  queue.Push(TokensOf(1, 3, "b"));
+  const v1::GenerateResponse first = queue.Pop(), second = queue.Pop();
+  EXPECT_EQ(first.tokens().answer(), 0);
+  EXPECT_EQ(first.tokens().text(), "aaa");
+  EXPECT_EQ(second.tokens().answer(), 1);
+  EXPECT_EQ(second.tokens().text(), "bbbb");
+  EXPECT_EQ(second.tokens().ids_size(), 4);
+  EXPECT_TRUE(queue.Pop().has_finished());
+  EXPECT_TRUE(queue.empty());
+}
+
+TEST(ResponseQueue, NothingJoinsWhatStandsBeforeAnotherMessageOfItsAnswer) {
+  ResponseQueue queue;
+  queue.Push(TokensOf(1, 0, "a"));
+  v1::GenerateResponse finished;
+  finished.mutable_finished()->set_answer(1);
+  queue.Push(finished);
+  queue.Push(TokensOf(1, 1, "b"));
+  EXPECT_EQ(queue.Pop().tokens().text(), "a");
+  EXPECT_TRUE(queue.Pop().has_finished());
+  EXPECT_EQ(queue.Pop().tokens().text(), "b");
+}
+
 TEST(ResponseQueue, LeavesAloneWhatWasTaken) {
   ResponseQueue queue;
   queue.Push(Tokens(0, {1}, "a"));

@@ -75,6 +75,28 @@ TEST_F(KeyAccountTest, TokensAreTakenByWhatMayComeAndSettledByWhatCame) {
   EXPECT_EQ(Refused("tokens"), 1);
 }
 
+TEST_F(KeyAccountTest, GrantsOfOneRequestAreSettledWhenTheLastEnds) {
+  const auto account = Make({.tokens_per_minute = 100, .concurrent_requests = 1});
+  KeyGrant first = *account->Enter();
+  ASSERT_TRUE(first.TakeTokens(90).ok());
+  KeyGrant second = first.Share(), third = first.Share();
+  EXPECT_TRUE(second.given());
+  first.Settle(10, 20);
+  third.Settle(0, 5);
+  EXPECT_FALSE(account->Enter().ok()) << "the request runs";
+  second.Settle(0, 15);
+  EXPECT_EQ(Tokens("prompt"), 10);
+  EXPECT_EQ(Tokens("output"), 40);
+  KeyGrant next = *account->Enter();
+  EXPECT_FALSE(next.TakeTokens(51).ok());
+  EXPECT_TRUE(next.TakeTokens(50).ok()) << "the 40 that nobody used are back";
+}
+
+TEST_F(KeyAccountTest, SharesOfNoKeyAreOfNone) {
+  const KeyGrant none;
+  EXPECT_FALSE(none.Share().given());
+}
+
 TEST_F(KeyAccountTest, WhatNeverBeganCostsNothing) {
   const auto account = Make({.tokens_per_minute = 600, .concurrent_requests = 1});
   for (int i = 0; i < 3; ++i) {

@@ -204,6 +204,20 @@ TEST_F(KeyDoorTest, TokensAreSettledWhenAnAnswerHasEnded) {
   EXPECT_EQ(Refused("tokens"), 2);
 }
 
+// One place, one prompt, and each answer's own tokens.
+TEST_F(KeyDoorTest, SeveralAnswersAreOneRequestWithTheTokensOfAll) {
+  StartWith(", tokens_per_minute: 20, concurrent_requests: 1");
+  v1::GenerateRequest request = Ids(5, 5);
+  request.set_n(3);
+  EXPECT_TRUE(Generate(request, Bearer(kAlice)).status.ok()) << "5 and 3 times 5";
+  EXPECT_EQ(Tokens("prompt"), 5);
+  EXPECT_EQ(Tokens("output"), 15);
+  request.set_n(4);
+  EXPECT_EQ(Generate(request, Bearer(kAlice)).status.code(), absl::StatusCode::kPermissionDenied) << "never there";
+  EXPECT_EQ(Refused("tokens"), 1);
+  EXPECT_EQ(Refused("concurrent"), 0);
+}
+
 TEST_F(KeyDoorTest, ManyAtOnceRunAsManyAsMayAndACancelGivesBack) {
   StartWith(", concurrent_requests: 3");
   prefill_[0]->Change([](FakeBehaviour& b) { b.first_token = b.done = false; });

@@ -126,6 +126,13 @@ INSTANTIATE_TEST_SUITE_P(
                       Bad{"timeout_s: nan is", [](R& r) { r.set_timeout_s(kNan); }},
                       Bad{"timeout_s: inf is", [](R& r) { r.set_timeout_s(kInf); }},
                       Bad{"truncate_prompt: 0 is not at least 1", [](R& r) { r.set_truncate_prompt(0); }},
+                      Bad{"n: 0 is not in [1, 64]", [](R& r) { r.set_n(0); }},
+                      Bad{"n: 65 is not in [1, 64]", [](R& r) { r.set_n(65); }},
+                      Bad{"output_ids: they are of one answer, and n is 2",
+                          [](R& r) {
+                            r.set_n(2);
+                            r.add_output_ids(5);
+                          }},
                       Bad{"user: 129 characters are more than 128", [](R& r) { r.set_user(std::string(129, 'a')); }},
                       Bad{"user: only printable ASCII", [](R& r) { r.set_user("\u00e9"); }}));
 
@@ -198,6 +205,7 @@ TEST(ValidateRequest, AcceptsTheEndsOfEveryRange) {
   (*s.mutable_logit_bias())[319] = 100;
   request.set_timeout_s(1e-9);
   request.set_truncate_prompt(1);
+  request.set_n(64);
   request.set_user(std::string(128, ' '));
   EXPECT_TRUE(ValidateRequest(request, kModel, false).ok());
 }

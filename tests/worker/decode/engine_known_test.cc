@@ -50,6 +50,13 @@ class EngineKnown : public DecodeEngineTest {
     sequence.max_tokens = max_tokens;
     return sequence;
   }
+  static LeaseRequest LeastKnown(const std::vector<int32_t>& prompt) {
+    const auto tokens = static_cast<int64_t>(prompt.size());
+    LeaseRequest request{.prompt_tokens = tokens, .total_tokens = tokens + 1};
+    request.least_known_tokens = 1;
+    request.prompt_ids = prompt;
+    return request;
+  }
   int64_t KnownTokens(const DecodeSequence& sequence) { return store_->SizeOf(sequence.lease)->known_tokens; }
   // The tokens that it must give, in as many rows as are not known.
   void ExpectGoesOn(const DecodeSequence& sequence, int64_t known) {
@@ -112,8 +119,50 @@ TEST_F(EngineKnown, WhoIsCancelledLeavesWhatIsComputed) {
   ExpectGoesOn(Known(ids, 20), known);
 }
 
-TEST_F(EngineKnown, WhoseStepFailsLeavesNothing) {
+// Answers to one prompt: the others begin while the first one is decoded.
+TEST_F(EngineKnown, APromptIsKnownFromItsFirstTokenDrawnHereOn) {
+  const DecodeSequence sequence = MakeSequence(11, 300, 200);
+  Fill(sequence);
+  door_.Shut();
+  const std::shared_ptr<CollectingSink> first = Add(sequence);
+  EXPECT_TRUE(absl::IsNotFound(store_->Reserve(LeastKnown(sequence.prompt_ids)).status()));
+  door_.LetPass(1);
+  first->AwaitTokens(1);
+  std::vector<DecodeSequence> others;
+  std::vector<std::shared_ptr<CollectingSink>> sinks;
+  for (int i = 0; i < 3; ++i) {
+    others.push_back(Known(sequence.prompt_ids, 40 + i, /*least=*/299));
+    EXPECT_EQ(KnownTokens(others.back()), 299);
+    sinks.push_back(Add(others.back()));
+  }
+  door_.Open();
+  EXPECT_EQ(first->AwaitEnd(), absl::OkStatus());
+  EXPECT_EQ(first->ids(), ExpectedTokens(sequence));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(sinks[i]->AwaitEnd(), absl::OkStatus());
+    EXPECT_EQ(sinks[i]->ids(), ExpectedTokens(others[i])) << i;
+  }
+  EXPECT_EQ(model_->prompt_rows, 3) << "the last one of the prompt, of each";
+  ExpectNothingHeld();
+}
+
+// The step wrote no row of the prompt, which steps before it have read.
+TEST_F(EngineKnown, WhoseStepFailsLeavesItsPromptAlone) {
   bad_ = {310};
+  const DecodeSequence sequence = MakeSequence(5, 300, 200);
+  Fill(sequence);
+  const std::shared_ptr<CollectingSink> sink = Add(sequence);
+  EXPECT_FALSE(sink->AwaitEnd().ok());
+  bad_ = {};
+  std::vector<int32_t> ids = sequence.prompt_ids;
+  ids.push_back(sequence.output_ids[0]);
+  for (const int32_t id : sink->ids()) ids.push_back(id);
+  ids.push_back(3);
+  ExpectGoesOn(Known(ids, 20), 300);
+}
+
+TEST_F(EngineKnown, WhoseFirstStepFailsLeavesNothing) {
+  bad_ = {300};
   const DecodeSequence sequence = MakeSequence(5, 300, 200);
   Fill(sequence);
   EXPECT_FALSE(Add(sequence)->AwaitEnd().ok());

@@ -54,6 +54,47 @@ TEST_F(KvStoreKnown, TwoThatGoOnDifferentlyDoNotSeeEachOther) {
   EXPECT_EQ(FirstWrong(second, b, 330), 330);
 }
 
+// Whole blocks are shared, the begun one is copied: both write behind the prompt, each in its own.
+TEST_F(KvStoreKnown, APromptIsSharedWhileItsSequenceRuns) {
+  const TokenIds prompt = SomeIds(300);
+  const LeaseId lease = *store_->Reserve({.prompt_tokens = 300, .total_tokens = 400});
+  FillAll(lease, 300);
+  std::optional<KvStore::Sequence> runs = *store_->Open(lease);
+  FillRows(*runs, prompt, 0, 300);
+  runs->Keep(prompt);
+  const TokenIds a = Joined(prompt, SomeIds(60, 1)), b = Joined(prompt, SomeIds(60, 2));
+  FillRows(*runs, a, 300, 330);
+  KvStore::Sequence other = *store_->Open(*store_->Reserve(ForKnown(prompt, 400, 299)));
+  EXPECT_EQ(other.handed_tokens(), 299);
+  MakeCopies(other);
+  FillRows(other, b, 299, 360);
+  EXPECT_EQ(Used(), 3) << "one block is shared";
+  EXPECT_EQ(Kept(), 0) << "nothing that is used";
+  FillRows(*runs, a, 330, 360);
+  EXPECT_EQ(FirstWrong(*runs, a, 360), 360);
+  EXPECT_EQ(FirstWrong(other, b, 360), 360);
+  runs->Keep(a);
+  runs.reset();
+  EXPECT_EQ(FirstWrong(other, b, 360), 360);
+  other.Keep(b);
+  EXPECT_EQ(store_->SizeOf(*store_->Reserve(ForKnown(Joined(a, {1}), 400)))->known_tokens, 360);
+  EXPECT_EQ(store_->SizeOf(*store_->Reserve(ForKnown(Joined(b, {1}), 400)))->known_tokens, 360);
+}
+
+// Its blocks are another's from then on, but what was kept of it stays until they are needed.
+TEST_F(KvStoreKnown, WhatRunsStaysItsOwnWhenWhatIsKeptOfItGoes) {
+  const TokenIds prompt = SomeIds(300);
+  const LeaseId lease = *store_->Reserve({.prompt_tokens = 300, .total_tokens = 400});
+  FillAll(lease, 300);
+  KvStore::Sequence runs = *store_->Open(lease);
+  FillRows(runs, prompt, 0, 300);
+  runs.Keep(prompt);
+  const LeaseId all = *store_->Reserve({.prompt_tokens = 1, .total_tokens = (kBlocks - 2) * kKvBlockTokens});
+  EXPECT_EQ(FirstWrong(runs, prompt, 300), 300);
+  EXPECT_EQ(Used(), kBlocks);
+  store_->Release(all);
+}
+
 TEST_F(KvStoreKnown, OneTokenOfThePromptIsLeftToCompute) {
   Leave(SomeIds(300), 200);
   EXPECT_EQ(store_->SizeOf(*store_->Reserve(ForKnown(SomeIds(300), 310)))->known_tokens, 299);
