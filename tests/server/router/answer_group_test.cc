@@ -33,10 +33,12 @@ constexpr char kWaitForSlots[] = "runahead_queue_requests{cause=\"slot\"}";
 
 class AnswerGroupTest : public testing::FaultsFixture {
  protected:
-  // Decode workers that keep prompts. `slots`: sequences that each steps together.
-  void StartKeeping(testing::RouterSetup setup = {}, int slots = 0) {
-    setup.able = [slots](v1::Capabilities& able) {
+  // Decode workers that keep prompts. `slots`: sequences that each steps together; 0: it does not say.
+  void StartKeeping(testing::RouterSetup setup = {}, int slots = 0, int window = 0) {
+    setup.able = [slots, window](v1::Capabilities& able) {
       able.set_keeps_beginnings(true);
+      able.set_window_layers(window > 0 ? 1 : 0);
+      able.set_window(window);
       if (slots > 0) able.set_max_batch(slots);
     };
     Start(setup);
@@ -186,6 +188,17 @@ TEST_F(AnswerGroupTest, WhereNoWorkerKeepsItEachComputesThePrompt) {
   ExpectWhole(got, 3);
   EXPECT_GE(Chains(3), 3);
   for (const auto& [number, answer] : ByAnswer(got)) EXPECT_EQ(answer.finished().usage().cached_prompt_tokens(), 0);
+}
+
+// Rows that the last token sees, and what follows does not, were not handed off.
+TEST_F(AnswerGroupTest, WhereThereAreWindowsNobodyWaitsForThePrompt) {
+  StartKeeping({}, /*slots=*/0, /*window=*/40);
+  HoldDecode(0);
+  Call call(*stub_, Several(3));
+  decode_[0]->AwaitDecodes(3);
+  LetDecode();
+  ExpectWhole(call.Finish(), 3);
+  EXPECT_GE(Chains(3), 3);
 }
 
 TEST_F(AnswerGroupTest, WithoutCacheNothingIsLeftAndEachComputesThePrompt) {
