@@ -165,6 +165,22 @@ TEST_F(AnswerGroupTest, TheLogHasOneLineWithAllTokens) {
   EXPECT_EQ(log.find("request_id="), log.rfind("request_id=")) << log;
 }
 
+TEST_F(AnswerGroupTest, TheTraceIsThatOfTheFirst) {
+  StartKeeping({.trace = "all"});
+  const Got got = Generate(Several(3));
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  grpc::ClientContext context;
+  v1::GetTraceRequest request;
+  request.set_request_id(got.started().request_id());
+  v1::Trace trace;
+  const grpc::Status status = stub_->GetTrace(&context, request, &trace);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  const auto& spans = trace.processes(0).spans();
+  EXPECT_EQ(absl::c_count_if(spans, [](const v1::TraceSpan& span) { return span.name() == "request"; }), 1);
+  const std::vector<v1::DecodeRequest> decoded = decode_[0]->decode_requests();
+  EXPECT_EQ(absl::c_count_if(decoded, [](const auto& request) { return !request.traceparent().empty(); }), 1);
+}
+
 // A decode worker that stands still before its first token has not said that it has the prompt.
 TEST_F(AnswerGroupTest, TheOthersBeginOnceThePromptIsThere) {
   StartKeeping();
