@@ -33,10 +33,12 @@ constexpr char kWaitForSlots[] = "runahead_queue_requests{cause=\"slot\"}";
 
 class AnswerGroupTest : public testing::FaultsFixture {
  protected:
-  // Decode workers that keep prompts. `slots`: sequences that each steps together.
-  void StartKeeping(testing::RouterSetup setup = {}, int slots = 0) {
-    setup.able = [slots](v1::Capabilities& able) {
+  // Decode workers that keep prompts. `slots`: sequences that each steps together; 0: it does not say.
+  void StartKeeping(testing::RouterSetup setup = {}, int slots = 0, int window = 0) {
+    setup.able = [slots, window](v1::Capabilities& able) {
       able.set_keeps_beginnings(true);
+      able.set_window_layers(window > 0 ? 1 : 0);
+      able.set_window(window);
       if (slots > 0) able.set_max_batch(slots);
     };
     Start(setup);
@@ -163,6 +165,22 @@ TEST_F(AnswerGroupTest, TheLogHasOneLineWithAllTokens) {
   EXPECT_EQ(log.find("request_id="), log.rfind("request_id=")) << log;
 }
 
+TEST_F(AnswerGroupTest, TheTraceIsThatOfTheFirst) {
+  StartKeeping({.trace = "all"});
+  const Got got = Generate(Several(3));
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  grpc::ClientContext context;
+  v1::GetTraceRequest request;
+  request.set_request_id(got.started().request_id());
+  v1::Trace trace;
+  const grpc::Status status = stub_->GetTrace(&context, request, &trace);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  const auto& spans = trace.processes(0).spans();
+  EXPECT_EQ(absl::c_count_if(spans, [](const v1::TraceSpan& span) { return span.name() == "request"; }), 1);
+  const std::vector<v1::DecodeRequest> decoded = decode_[0]->decode_requests();
+  EXPECT_EQ(absl::c_count_if(decoded, [](const auto& request) { return !request.traceparent().empty(); }), 1);
+}
+
 // A decode worker that stands still before its first token has not said that it has the prompt.
 TEST_F(AnswerGroupTest, TheOthersBeginOnceThePromptIsThere) {
   StartKeeping();
@@ -186,6 +204,17 @@ TEST_F(AnswerGroupTest, WhereNoWorkerKeepsItEachComputesThePrompt) {
   ExpectWhole(got, 3);
   EXPECT_GE(Chains(3), 3);
   for (const auto& [number, answer] : ByAnswer(got)) EXPECT_EQ(answer.finished().usage().cached_prompt_tokens(), 0);
+}
+
+// Rows that the last token sees, and what follows does not, were not handed off.
+TEST_F(AnswerGroupTest, WhereThereAreWindowsNobodyWaitsForThePrompt) {
+  StartKeeping({}, /*slots=*/0, /*window=*/40);
+  HoldDecode(0);
+  Call call(*stub_, Several(3));
+  decode_[0]->AwaitDecodes(3);
+  LetDecode();
+  ExpectWhole(call.Finish(), 3);
+  EXPECT_GE(Chains(3), 3);
 }
 
 TEST_F(AnswerGroupTest, WithoutCacheNothingIsLeftAndEachComputesThePrompt) {
