@@ -51,6 +51,8 @@ void GenerateFlags::AddTo(CLI::App& app) {
   AddNumber(app, "--logprobs", &logprobs_,
             "After the text, a line for each token: its id, text and logprob, then the K likeliest others, 0 to 20",
             "K");
+  AddNumber(app, "--prompt-logprobs", &prompt_logprobs_,
+            "The same of each token of the prompt but the first, before those; --max-tokens 0 generates nothing", "K");
   AddNumber(app, "--timeout", &timeout_s_, "Give up after this many seconds (default: never)", "S");
   app.add_option("--priority", priority_, "normal, or low: all of normal priority that wait go first (default: normal)")
       ->check(CLI::IsMember({"normal", "low"}))
@@ -95,6 +97,7 @@ absl::StatusOr<v1::GenerateRequest> GenerateFlags::Request() const {
   sampling_.FillIn(request);
   RUNAHEAD_RETURN_IF_ERROR(structure_.FillIn(request));
   if (logprobs_) request.mutable_sampling()->set_logprobs(*logprobs_);
+  if (prompt_logprobs_) request.set_prompt_logprobs(*prompt_logprobs_);
   RUNAHEAD_RETURN_IF_ERROR(FillExperiment(request));
   return request;
 }

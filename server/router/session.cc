@@ -48,7 +48,7 @@ Task<absl::Status> Session::Run(std::function<void()> settled) {
   absl::Status status = cancel_.status();  // the client may be gone since it asked
   if (status.ok()) status = co_await Prepare();
   if (status.ok()) {
-    if (!answer_->reason()) {
+    if (!answer_->reason() || WantsScores()) {
       status = co_await ReachEnd(settled);
     } else {
       told_started_ = true;
@@ -107,7 +107,9 @@ absl::Status Session::TakePrompt() {
     return InvalidField("stop.min_tokens", absl::StrCat(request_.stop().min_tokens(), " is more than the ", max_tokens_,
                                                         " tokens that the answer may have"));
   }
-  RUNAHEAD_RETURN_IF_ERROR(TakeMemory(memory_, kBytesPerId * tokens + kBytesPerOutputId * max_tokens_));
+  const int64_t scores = request_.has_prompt_logprobs() ? tokens * (request_.prompt_logprobs() + 1) : 0;
+  RUNAHEAD_RETURN_IF_ERROR(
+      TakeMemory(memory_, kBytesPerId * tokens + kBytesPerOutputId * max_tokens_ + kBytesPerPromptLogprob * scores));
   chain_ = ResolveChain(request_, tokens, router_.schedule);
   RUNAHEAD_RETURN_IF_ERROR(CheckChain(chain_, router_.fleet.line_length()));
   RUNAHEAD_RETURN_IF_ERROR(grant_.TakeTokens(tokens + max_tokens_));
@@ -175,6 +177,24 @@ void Session::SendStarted() {
   started.set_prompt_tokens(static_cast<int32_t>(prompt_.size()));
   *started.mutable_plan() = plan_;
   sink_.Send(std::move(response));
+}
+
+// Those that an attempt before had sent are left out.
+void Session::SendScores() {
+  while (std::optional<v1::PromptScores> scores = run_->TakeScores()) {
+    const int had = std::max(0, next_scored_ - scores->index());
+    if (had >= scores->logprobs_size()) continue;
+    v1::GenerateResponse response;
+    v1::PromptLogprobs& message = *response.mutable_prompt_logprobs();
+    message.set_index(scores->index() + had);
+    for (int i = had; i < scores->logprobs_size(); ++i) {
+      v1::TokenLogprobs& logprobs = *message.add_logprobs();
+      logprobs = std::move(*scores->mutable_logprobs(i));
+      FillTexts(*router_.tokenizer, logprobs);
+    }
+    next_scored_ = message.index() + message.logprobs_size();
+    sink_.Send(std::move(response));
+  }
 }
 
 void Session::SendTokens(const google::protobuf::RepeatedPtrField<v1::SampledToken>& tokens) {

@@ -53,6 +53,7 @@ struct PrefillJob {
   std::string decode_name;               // for messages
   absl::Time deadline = absl::InfiniteFuture();
   // PrefillObserver hears what the tokens behind each own one were given, with so many alternatives; -1: it does not.
+  // Of all parts or none: it decides what of the last layer's KV travels.
   int32_t prompt_logprobs = -1;
   int32_t next_id = 0;                            // with prompt_logprobs, but for the tail: the next part's first
   SamplingOptions sampling;                       // tail

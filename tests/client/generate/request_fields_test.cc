@@ -64,6 +64,7 @@ const std::vector<RequestField>& Fields() {
       {"timeout_s", {}, "--timeout is the deadline of its call", R"("timeout":2.5)", ""},
       {"truncate_prompt", {"--truncate-prompt", "5"}, "", R"("truncate_prompt_tokens":5)", ""},
       {"user", {"--user", "me"}, "", R"("user":"me")", ""},
+      {"prompt_logprobs", {"--prompt-logprobs", "2"}, "", "", "the door's part follows"},
   };
   return fields;
 }
