@@ -54,6 +54,8 @@ void GenerateFlags::AddTo(CLI::App& app) {
   AddNumber(app, "--n", &n_,
             "Answers to the one prompt, 1 to 64, each with a seed of its own, shown whole as it ends (default: 1)",
             "N");
+  AddNumber(app, "--prompt-logprobs", &prompt_logprobs_,
+            "The same of each token of the prompt but the first, before those; --max-tokens 0 generates nothing", "K");
   AddNumber(app, "--timeout", &timeout_s_, "Give up after this many seconds (default: never)", "S");
   app.add_option("--priority", priority_, "normal, or low: all of normal priority that wait go first (default: normal)")
       ->check(CLI::IsMember({"normal", "low"}))
@@ -101,6 +103,7 @@ absl::StatusOr<v1::GenerateRequest> GenerateFlags::Request() const {
   RUNAHEAD_RETURN_IF_ERROR(structure_.FillIn(request));
   if (n_) request.set_n(*n_);
   if (logprobs_) request.mutable_sampling()->set_logprobs(*logprobs_);
+  if (prompt_logprobs_) request.set_prompt_logprobs(*prompt_logprobs_);
   RUNAHEAD_RETURN_IF_ERROR(FillExperiment(request));
   return request;
 }

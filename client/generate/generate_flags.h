@@ -49,7 +49,7 @@ class GenerateFlags {
   TemplateFlags template_;
   SamplingFlags sampling_;
   StructureFlags structure_;
-  std::optional<int32_t> logprobs_, width_, truncate_prompt_, n_;
+  std::optional<int32_t> logprobs_, prompt_logprobs_, width_, truncate_prompt_, n_;
   std::optional<double> timeout_s_;
   bool json_ = false, trace_ = false;
 };

@@ -1,5 +1,6 @@
 #include "client/generate/generate_result.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -12,9 +13,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json LogprobsJson(const v1::Tokens& tokens) {
+using Logprobs = google::protobuf::RepeatedPtrField<v1::TokenLogprobs>;
+
+Json LogprobsJson(const Logprobs& all) {
   Json steps = Json::array();
-  for (const v1::TokenLogprobs& logprobs : tokens.logprobs()) {
+  for (const v1::TokenLogprobs& logprobs : all) {
     Json step = Json::array();
     for (const v1::TokenLogprob& top : logprobs.top()) {
       Json token = {{"id", top.id()}, {"logprob", top.logprob()}, {"text", top.text()}};
@@ -49,6 +52,17 @@ std::string FinishReasonName(v1::FinishReason reason) {
   }
 }
 
+// A line a token, which are counted from `first` on.
+void AppendLines(const char* what, int first, const Logprobs& all, std::string& text) {
+  for (int i = 0; i < all.size(); ++i) {
+    absl::StrAppend(&text, what, " ", first + i, ":");
+    for (const v1::TokenLogprob& top : all[i].top()) {
+      absl::StrAppendFormat(&text, "  %d %s %.4f", top.id(), Json(top.text()).dump(), top.logprob());
+    }
+    absl::StrAppend(&text, "\n");
+  }
+}
+
 }  // namespace
 
 int32_t AnswerOf(const v1::GenerateResponse& response) {
@@ -61,6 +75,13 @@ std::string Add(v1::GenerateResponse response, GenerateResult& answer) {
   std::string text;
   if (response.has_started()) {
     answer.started = std::move(*response.mutable_started());
+  } else if (response.has_prompt_logprobs()) {
+    v1::PromptLogprobs& scores = *response.mutable_prompt_logprobs();
+    if (scores.index() == 0) {  // of the first token nothing is said but its text
+      scores.mutable_logprobs()->DeleteSubrange(0, std::min(1, scores.logprobs_size()));
+      answer.prompt_logprobs.set_index(1);
+    }
+    answer.prompt_logprobs.mutable_logprobs()->MergeFrom(scores.logprobs());
   } else if (response.has_tokens()) {
     text = response.tokens().text();
     answer.tokens.MergeFrom(response.tokens());
@@ -80,7 +101,12 @@ std::string ResultJson(const GenerateResult& answer) {
   if (answer.answer) json["answer"] = *answer.answer;
   json["text"] = answer.text;
   json["token_ids"] = std::vector<int32_t>(answer.tokens.ids().begin(), answer.tokens.ids().end());
-  json["logprobs"] = LogprobsJson(answer.tokens);
+  json["logprobs"] = LogprobsJson(answer.tokens.logprobs());
+  if (answer.prompt_logprobs.logprobs_size() > 0) {
+    // One for each token of the prompt; nothing says what the first one had.
+    json["prompt_logprobs"] = LogprobsJson(answer.prompt_logprobs.logprobs());
+    json["prompt_logprobs"].insert(json["prompt_logprobs"].begin(), Json());
+  }
   json["finish_reason"] = FinishReasonName(answer.finished.reason());
   json["seed"] = answer.started.seed();
   json["usage"] = {{"prompt_tokens", answer.finished.usage().prompt_tokens()},
@@ -101,21 +127,17 @@ std::string ResultJson(const GenerateResult& answer) {
 
 std::string LogprobsText(const GenerateResult& answer) {
   std::string text;
-  for (int i = 0; i < answer.tokens.logprobs_size(); ++i) {
-    absl::StrAppend(&text, "token ", i + 1, ":");
-    for (const v1::TokenLogprob& top : answer.tokens.logprobs(i).top()) {
-      absl::StrAppendFormat(&text, "  %d %s %.4f", top.id(), Json(top.text()).dump(), top.logprob());
-    }
-    absl::StrAppend(&text, "\n");
-  }
+  AppendLines("prompt token", answer.prompt_logprobs.index() + 1, answer.prompt_logprobs.logprobs(), text);
+  AppendLines("token", 1, answer.tokens.logprobs(), text);
   return text;
 }
 
 std::string SummaryLine(const GenerateResult& answer) {
   const v1::Plan& plan = answer.started.plan();
   const v1::Finished& finished = answer.finished;
-  std::string line = absl::StrFormat("%d prompt tokens, first token after %.3f s", finished.usage().prompt_tokens(),
-                                     finished.timing().ttft_s());
+  const char* const what = finished.usage().completion_tokens() == 0 ? "computed in" : "first token after";
+  std::string line =
+      absl::StrFormat("%d prompt tokens, %s %.3f s", finished.usage().prompt_tokens(), what, finished.timing().ttft_s());
   if (finished.timing().tpot_s() > 0)
     absl::StrAppendFormat(&line, ", then %.1f tokens/s", 1 / finished.timing().tpot_s());
   absl::StrAppend(&line, "; ", plan.schedule(), plan.workers_size() > 0 ? ": " : "");

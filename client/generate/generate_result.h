@@ -12,7 +12,9 @@ namespace runahead {
 struct GenerateResult {
   v1::Started started;
   std::string text;
-  v1::Tokens tokens;  // ids and logprobs of all messages together
+  // Of all messages together: of the prompt, from `index` on, and of the answer.
+  v1::PromptLogprobs prompt_logprobs = {};
+  v1::Tokens tokens;  // ids and logprobs
   v1::Finished finished;
   std::string trace_id = {};           // where it was asked to be recorded
   std::optional<int32_t> answer = {};  // which one, from 0, where several were asked for
@@ -27,8 +29,8 @@ std::string Add(v1::GenerateResponse response, GenerateResult& answer);
 // The object of `generate --json`, on one line without a newline; the keys are a contract.
 std::string ResultJson(const GenerateResult& answer);
 
-// For people: a line for each token that has logprobs: id, text and logprob of the chosen token, then of the others. ""
-// where there are none.
+// For people: a line for each token that has logprobs, those of the prompt first: id, text and logprob of the token
+// itself, then of the others. "" where there are none.
 std::string LogprobsText(const GenerateResult& answer);
 
 // One line for people: time to first token, speed, plan.

@@ -21,6 +21,14 @@ StopMatcher MatcherOf(std::vector<std::string> stops, const Tokenizer& tokenizer
 
 }  // namespace
 
+void FillTexts(const Tokenizer& tokenizer, v1::TokenLogprobs& logprobs) {
+  for (v1::TokenLogprob& token : *logprobs.mutable_top()) {
+    const std::string_view bytes = tokenizer.TokenBytes(token.id());
+    token.set_text(ReplaceInvalidUtf8(bytes));
+    if (token.text() != bytes) token.set_bytes(bytes.data(), bytes.size());
+  }
+}
+
 Answer::Answer(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stops,
                const std::vector<int32_t>& stop_ids, int32_t max_tokens, bool goes_on, int32_t min_tokens)
     : tokenizer_(std::move(tokenizer)),
@@ -28,23 +36,19 @@ Answer::Answer(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::stri
       max_tokens_(max_tokens),
       min_tokens_(min_tokens),
       text_(tokenizer_, /*skip_special=*/true, goes_on),
-      stops_(MatcherOf(std::move(stops), *tokenizer_)) {}
-
-void Answer::AddLogprobs(const v1::TokenLogprobs& logprobs, v1::Tokens& message) const {
-  v1::TokenLogprobs& added = *message.add_logprobs();
-  added = logprobs;
-  for (v1::TokenLogprob& token : *added.mutable_top()) {
-    const std::string_view bytes = tokenizer_->TokenBytes(token.id());
-    token.set_text(ReplaceInvalidUtf8(bytes));
-    if (token.text() != bytes) token.set_bytes(bytes.data(), bytes.size());
-  }
+      stops_(MatcherOf(std::move(stops), *tokenizer_)) {
+  if (max_tokens_ == 0) reason_ = v1::FINISH_REASON_LENGTH;
 }
 
 void Answer::Feed(const v1::SampledToken& token, v1::Tokens& message) {
   if (reason_) return;
   if (message.ids().empty()) message.set_index(tokens());
   message.add_ids(token.id());
-  if (token.has_logprobs()) AddLogprobs(token.logprobs(), message);
+  if (token.has_logprobs()) {
+    v1::TokenLogprobs& added = *message.add_logprobs();
+    added = token.logprobs();
+    FillTexts(*tokenizer_, added);
+  }
   ids_.push_back(token.id());
   stops_.SetLooking(tokens() > min_tokens_);
   const bool ends = stop_ids_.contains(token.id());

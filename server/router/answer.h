@@ -16,12 +16,15 @@
 
 namespace runahead {
 
+// What the tokens of `logprobs` say, beside their ids.
+void FillTexts(const Tokenizer& tokenizer, v1::TokenLogprobs& logprobs);
+
 // For one thread at a time.
 class Answer {
  public:
   // `stop_ids` has the model's end tokens where they count. `goes_on`: the prompt ends with text, with which the
   // answer's is one: a blank at its begin, which some vocabularies take away from a text's, is kept. A stop string that
-  // is complete within the first `min_tokens` tokens does not end it.
+  // is complete within the first `min_tokens` tokens does not end it. With `max_tokens` 0 it has ended.
   Answer(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stops,
          const std::vector<int32_t>& stop_ids, int32_t max_tokens, bool goes_on = false, int32_t min_tokens = 0);
 
@@ -41,8 +44,6 @@ class Answer {
   std::string Finish();
 
  private:
-  void AddLogprobs(const v1::TokenLogprobs& logprobs, v1::Tokens& message) const;
-
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const absl::flat_hash_set<int32_t> stop_ids_;
   const int32_t max_tokens_;

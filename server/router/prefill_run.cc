@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/router/worker_failure.h"
 #include "server/rpc/schedule_proto.h"
@@ -52,6 +53,8 @@ std::vector<v1::StartJob> StartJobs(const PrefillOrder& order, const Placement& 
     const absl::Span<const int32_t> ids = tail ? order.ids : order.ids.subspan(common.bounds(i), parts[i]);
     jobs[i].set_part(static_cast<int32_t>(i));
     jobs[i].mutable_ids()->Add(ids.begin(), ids.end());
+    if (order.prompt_logprobs) jobs[i].set_prompt_logprobs(*order.prompt_logprobs);
+    if (order.prompt_logprobs && !tail) jobs[i].set_next_id(order.ids[static_cast<size_t>(common.bounds(i + 1))]);
     if (tail) *jobs[i].mutable_sampling() = order.sampling;
     if (tail && order.rules != nullptr) *jobs[i].mutable_rules() = *order.rules;
     if (i > 0) SetLife(*placement.chain[i - 1], *jobs[i].mutable_predecessor());
@@ -95,10 +98,16 @@ absl::Status PrefillRun::Start(const PrefillOrder& order) {
       trace->AddWorker(member.capabilities.name(), spans, *member.clock, self->clock_.Now());
     };
   }
+  if (order.prompt_logprobs) {
+    events.scores = [self = shared_from_this()](int worker, const v1::PromptScores& scores) {
+      self->Scored(worker, scores);
+    };
+  }
   {
     // Before the workers can answer: an answer counts its member down.
     MutexLock lock(mu_);
     started_ = true;
+    if (order.prompt_logprobs) scores_.emplace(placement_.plan.parts);
     if (order.lease != nullptr) decode_ = order.lease->live();
   }
   const absl::StatusOr<uint64_t> job = sequencer_.Start(std::move(parts), std::move(events));
@@ -132,8 +141,30 @@ std::optional<absl::StatusOr<std::optional<v1::FirstToken>>> PrefillRun::Look(ab
   RUNAHEAD_RETURN_IF_ERROR(cancel.status());
   RUNAHEAD_RETURN_IF_ERROR(failed_.status());
   RUNAHEAD_RETURN_IF_ERROR(lost.status());
-  if (first_token_ || clock_.Now() >= until) return first_token_;
+  const std::optional<v1::FirstToken> none;
+  if (scores_ && scores_->Ready()) return none;
+  const bool whole = first_token_ && (!scores_ || scores_->done());
+  if (whole) return first_token_;
+  if (clock_.Now() >= until) return none;
   return std::nullopt;
+}
+
+std::optional<v1::PromptScores> PrefillRun::TakeScores() {
+  MutexLock lock(mu_);
+  return scores_ ? scores_->Take() : std::nullopt;
+}
+
+void PrefillRun::Scored(int worker, const v1::PromptScores& scores) {
+  MutexLock lock(mu_);
+  const absl::Status added = scores_->Add(PlaceOf(worker), scores);
+  if (!added.ok()) return FailScores(worker, absl::InternalError(absl::StrCat("reports ", added.message())));
+  if (scores_->Ready()) news_.Notify();
+}
+
+void PrefillRun::FailScores(int worker, const absl::Status& why) {
+  failure_ = {JobFault::kFailed, Member(worker)};
+  failed_.Cancel(OfWorker(absl::StrCat("prefill worker ", Member(worker)->capabilities.name()), why));
+  news_.Notify();
 }
 
 void PrefillRun::Cancel() {
@@ -162,7 +193,9 @@ void PrefillRun::Ended(const JobOutcome& end) {
   if (end.fault == JobFault::kPath) fleet_.Doubt(PathsOf(end));
   MutexLock lock(mu_);
   if (!end.status.ok()) {
-    failure_ = {end.fault, end.worker < 0 ? nullptr : Member(end.worker), SuspectsOf(end)};
+    // Where scores were wrong, that is why it is cancelled.
+    const bool told = failure_.fault != JobFault::kNone;
+    if (!told) failure_ = {end.fault, end.worker < 0 ? nullptr : Member(end.worker), SuspectsOf(end)};
     failed_.Cancel(end.status);
   } else if (!first_token_) {
     failure_ = {JobFault::kFailed, placement_.chain.back()};
@@ -178,8 +211,14 @@ void PrefillRun::Reported(int worker, const absl::Status& said, v1::JobCause cau
   const bool of_request = absl::IsInvalidArgument(said) || absl::IsOutOfRange(said);
   const bool own = cause == v1::JOB_CAUSE_OWN && !absl::IsUnavailable(said) && !of_request;
   if (said.ok() || own) ejections.Judge(WorkerRole::kPrefill, worker, said);
-  if (cause != v1::JOB_CAUSE_DECODE || !IsToBlame(said)) return;
   MutexLock lock(mu_);
+  if (said.ok() && scores_ && !scores_->Complete(PlaceOf(worker))) {
+    FailScores(worker, absl::UnavailableError(absl::StrCat(
+                           "its build ", Member(worker)->capabilities.build(),
+                           " does not report all log probabilities of its part (prompt_logprobs): it is older than "
+                           "this router's")));
+  }
+  if (cause != v1::JOB_CAUSE_DECODE || !IsToBlame(said)) return;
   if (decode_ != nullptr) ejections.Judge(WorkerRole::kDecode, decode_->index, said);
 }
 

@@ -16,6 +16,7 @@
 #include "server/router/cancel_token.h"
 #include "server/router/decode_lease.h"
 #include "server/router/fleet.h"
+#include "server/router/prompt_scores.h"
 #include "server/router/request_trace.h"
 #include "server/router/router_metrics.h"
 #include "server/router/sequencer.h"
@@ -33,6 +34,7 @@ struct PrefillOrder {
   const v1::DrawRules* rules = nullptr;  // null: any token
   absl::Duration time_left = absl::InfiniteDuration();
   std::shared_ptr<RequestTrace> trace = nullptr;  // null: members record nothing
+  std::optional<int32_t> prompt_logprobs = {};    // alternatives; absent: the prompt is not scored
 };
 
 // The StartJob of every member, head first.
@@ -52,10 +54,14 @@ class PrefillRun : public std::enable_shared_from_this<PrefillRun> {
   // Sends the work out; once.
   absl::Status Start(const PrefillOrder& order) RUNAHEAD_EXCLUDES(mu_);
 
-  // Waits for the tail's token until `until`; nothing when that has come first. The status of failed(), of the loss of
+  // Waits for the tail's token until `until`; nothing when that has come first, or there are scores to take. Where the
+  // prompt is scored it is not told before all scores were taken. The status of failed(), of the loss of
   // the decode worker that it is handed off to, which makes the token useless, or `cancel`'s. One waits at a time.
   Task<absl::StatusOr<std::optional<v1::FirstToken>>> AwaitFirstToken(absl::Time until, CancelToken& cancel)
       RUNAHEAD_EXCLUDES(mu_);
+
+  // What the prompt's next tokens were given, in its order; nothing where they have not come, or are not asked for.
+  std::optional<v1::PromptScores> TakeScores() RUNAHEAD_EXCLUDES(mu_);
 
   // Cancelled with the reason when a member fails or dies before all are done.
   CancelToken& failed() { return failed_; }
@@ -85,6 +91,9 @@ class PrefillRun : public std::enable_shared_from_this<PrefillRun> {
   void MemberFree(int worker) RUNAHEAD_EXCLUDES(mu_);
   // A member said how its part ended: tells Ejections, where the failure was the member's own or the decode worker's.
   void Reported(int worker, const absl::Status& said, v1::JobCause cause) RUNAHEAD_EXCLUDES(mu_);
+  void Scored(int worker, const v1::PromptScores& scores) RUNAHEAD_EXCLUDES(mu_);
+  // The member's scores are not what was asked for: the run has failed by its fault.
+  void FailScores(int worker, const absl::Status& why) RUNAHEAD_REQUIRES(mu_);
   std::vector<WorkerPath> PathsOf(const JobOutcome& end) RUNAHEAD_EXCLUDES(mu_);
   // The workers that members of the job did not reach.
   std::vector<std::shared_ptr<const LiveWorker>> SuspectsOf(const JobOutcome& end) const RUNAHEAD_REQUIRES(mu_);
@@ -103,6 +112,7 @@ class PrefillRun : public std::enable_shared_from_this<PrefillRun> {
   Failure failure_ RUNAHEAD_GUARDED_BY(mu_);
   size_t unfinished_ RUNAHEAD_GUARDED_BY(mu_);
   std::optional<v1::FirstToken> first_token_ RUNAHEAD_GUARDED_BY(mu_);
+  std::optional<PromptScoreOrder> scores_ RUNAHEAD_GUARDED_BY(mu_);  // absent: it is not scored
   std::optional<absl::Time> cancelled_at_ RUNAHEAD_GUARDED_BY(mu_);
 };
 

@@ -28,6 +28,10 @@ inline constexpr int64_t kBytesPerId = 3 * sizeof(int32_t);
 // on with it.
 inline constexpr int64_t kBytesPerOutputId = 3 * sizeof(int32_t);
 
+// Of what a token of the prompt is given, for itself and each alternative, while it waits for those before it, or for
+// the client: a message of its own.
+inline constexpr int64_t kBytesPerPromptLogprob = 96;
+
 // Below it there is little left but that.
 inline constexpr int64_t kLeastRequestMemory = int64_t{640} << 20;
 

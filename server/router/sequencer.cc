@@ -142,6 +142,10 @@ Sequencer::Calls Sequencer::Dispatch(int worker, const v1::ControlReport& report
     // A token of a job that has failed meanwhile crossed the cancel on its way.
     if (found == jobs_.end() || found->second.cancel_sent) return calls;
     calls.push_back([event = found->second.events.first_token, token = report.first_token()] { event(token); });
+  } else if (report.has_scores()) {
+    const auto found = jobs_.find(report.scores().job());
+    if (found == jobs_.end() || found->second.cancel_sent || !found->second.events.scores) return calls;
+    calls.push_back([event = found->second.events.scores, worker, &report] { event(worker, report.scores()); });
   } else if (report.has_done()) {
     const auto found = jobs_.find(report.done().job());
     if (found == jobs_.end()) {

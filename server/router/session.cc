@@ -49,7 +49,7 @@ Task<absl::Status> Session::Run(std::function<void()> settled) {
   absl::Status status = cancel_.status();  // the client may be gone since it asked
   if (status.ok()) status = co_await Prepare();
   if (status.ok()) {
-    if (!answer_->reason()) {
+    if (!answer_->reason() || WantsScores()) {
       status = co_await ReachEnd(settled);
     } else {
       told_started_ = true;
@@ -126,10 +126,11 @@ absl::Status Session::TakePrompt() {
 
 absl::Status Session::TakeForAnswers() {
   const int64_t tokens = static_cast<int64_t>(prompt_.size());
-  const int64_t own = kBytesPerId * tokens + kBytesPerOutputId * max_tokens_;
-  const int64_t of_later = own + static_cast<int64_t>(request_.ByteSizeLong());
+  const int64_t scores = request_.has_prompt_logprobs() ? tokens * (request_.prompt_logprobs() + 1) : 0;
+  const int64_t of_ids = kBytesPerId * tokens + kBytesPerOutputId * max_tokens_;
+  const int64_t of_later = of_ids + static_cast<int64_t>(request_.ByteSizeLong());
   const int64_t later = role_.answers - 1;
-  RUNAHEAD_RETURN_IF_ERROR(TakeMemory(memory_, own + later * of_later));
+  RUNAHEAD_RETURN_IF_ERROR(TakeMemory(memory_, of_ids + kBytesPerPromptLogprob * scores + later * of_later));
   RUNAHEAD_RETURN_IF_ERROR(grant_.TakeTokens(tokens + int64_t{role_.answers} * max_tokens_));
   if (role_.siblings == nullptr) return absl::OkStatus();
   std::vector<AnswerShare> shares;
@@ -189,6 +190,34 @@ void Session::SendStarted() {
   started.set_prompt_tokens(static_cast<int32_t>(prompt_.size()));
   *started.mutable_plan() = plan_;
   sink_.Send(std::move(response));
+  if (request_.has_prompt_logprobs()) SendFirstOfPrompt();
+}
+
+// Nothing comes before it that could give it anything: it is there for its text.
+void Session::SendFirstOfPrompt() {
+  v1::GenerateResponse response;
+  v1::TokenLogprobs& logprobs = *response.mutable_prompt_logprobs()->add_logprobs();
+  logprobs.add_top()->set_id(prompt_[0]);
+  FillTexts(*router_.tokenizer, logprobs);
+  sink_.Send(std::move(response));
+}
+
+// Those that an attempt before had sent are left out.
+void Session::SendScores() {
+  while (std::optional<v1::PromptScores> scores = run_->TakeScores()) {
+    const int had = std::max(0, next_scored_ - scores->index());
+    if (had >= scores->logprobs_size()) continue;
+    v1::GenerateResponse response;
+    v1::PromptLogprobs& message = *response.mutable_prompt_logprobs();
+    message.set_index(scores->index() + had);
+    for (int i = had; i < scores->logprobs_size(); ++i) {
+      v1::TokenLogprobs& logprobs = *message.add_logprobs();
+      logprobs = std::move(*scores->mutable_logprobs(i));
+      FillTexts(*router_.tokenizer, logprobs);
+    }
+    next_scored_ = message.index() + message.logprobs_size();
+    sink_.Send(std::move(response));
+  }
 }
 
 void Session::SendTokens(const google::protobuf::RepeatedPtrField<v1::SampledToken>& tokens) {

@@ -189,6 +189,12 @@ class Session {
   v1::Plan PlanOfRun() const;
   // The attempt has its workers, and goes on by this plan.
   void Began(v1::Plan plan);
+  // The prompt's scores are asked for, and the client does not have all of them.
+  bool WantsScores() const {
+    return request_.has_prompt_logprobs() && next_scored_ < static_cast<int64_t>(prompt_.size());
+  }
+  void SendScores();  // that have come, in their order
+  void SendFirstOfPrompt();
   void SendStarted();  // of the first attempt; where another follows, the client is told of its plan at the end
   void SendTokens(const google::protobuf::RepeatedPtrField<v1::SampledToken>& tokens);
   v1::DecodeRequest MakeDecodeRequest() const;
@@ -219,6 +225,7 @@ class Session {
   std::vector<int32_t> stop_ids_;
   std::optional<v1::DrawRules> rules_;  // absent: any token
   int32_t max_tokens_ = 0;
+  int32_t next_scored_ = 1;      // the first token of the prompt whose scores the client does not have
   int32_t brought_ = 0;          // of the answer's tokens, those that came with the request
   int32_t expected_output_ = 0;  // tokens, by what was known when the lease was asked for
   ChainRequest chain_;

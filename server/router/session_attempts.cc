@@ -115,6 +115,7 @@ Task<absl::Status> Session::Prefill() {
   PrefillOrder order{request_.request_id(), prompt_, lease_.get(), sampling_};
   if (rules_) order.rules = &*rules_;
   order.trace = report_.trace();
+  if (WantsScores()) order.prompt_logprobs = request_.prompt_logprobs();
   if (deadline_ != absl::InfiniteFuture()) order.time_left = deadline_ - router_.clock.Now();
   RUNAHEAD_CO_RETURN_IF_ERROR(run_->Start(order));
   Began(PlanOfRun());
@@ -143,10 +144,12 @@ Task<absl::StatusOr<v1::FirstToken>> Session::AwaitFirstToken() {
     absl::StatusOr<std::optional<v1::FirstToken>> first =
         co_await run_->AwaitFirstToken(std::min(deadline_, renew_at), cancel_);
     RUNAHEAD_CO_RETURN_IF_ERROR(cancel_.status());
+    SendScores();
     if (first.ok() && *first) co_return **first;
     RUNAHEAD_CO_RETURN_IF_ERROR(InTime("while the prompt was computed"));
     RUNAHEAD_CO_RETURN_IF_ERROR(first.status());
-    bool renewed = true;  // else it is asked again, once the token has been looked for
+    if (router_.clock.Now() < renew_at) continue;  // it was for scores
+    bool renewed = true;                           // else it is asked again, once the token has been looked for
     if (lease_ != nullptr) {
       RUNAHEAD_CO_ASSIGN_OR_RETURN(renewed, co_await lease_->Renew(cancel_));
     }

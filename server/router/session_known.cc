@@ -16,8 +16,8 @@ constexpr char kContinuation[] = "continuation";
 
 Task<std::optional<Session::Continuation>> Session::ChooseContinuation() const {
   std::optional<Continuation> best;
-  // An experiment asks for a chain.
-  if (!router_.known->on() || request_.no_cache() || request_.has_experiment()) co_return best;
+  // An experiment asks for a chain, and what is scored is to be computed.
+  if (!router_.known->on() || request_.no_cache() || request_.has_experiment() || WantsScores()) co_return best;
   const auto workers = router_.queue.RankDecode(*ticket_, NeedOfAnswer().of_worker());
   if (!workers.ok()) co_return best;  // whatever is the matter, it is so by the ordinary way, too
   const std::shared_ptr<const PartitionTable> table = router_.table.Get();

@@ -126,7 +126,7 @@ void Session::ExpectOutput() {
 
 Task<absl::Status> Session::TakeLease() {
   ExpectOutput();
-  if (max_tokens_ == 1) co_return absl::OkStatus();  // the tail's token is all: nothing to hand off
+  if (max_tokens_ <= 1) co_return absl::OkStatus();  // the tail's token is all, or is not wanted: nothing to hand off
   const DecodeLease::Need need = NeedOfDecode();
   absl::StatusOr<std::unique_ptr<DecodeLease>> lease = co_await DecodeLease::Reserve(
       need, *ticket_, run_->placement().chain, router_.queue, router_.fleet, router_.sequencer, router_.clock, cancel_);

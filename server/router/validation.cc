@@ -60,9 +60,15 @@ size_t TextBytes(const v1::ChatMessages& chat) {
 }
 
 // `tokens`, in front of which stands `least`, leave no room for an answer.
-absl::Status TooLong(const std::string& field, absl::string_view least, int64_t tokens, const ModelInfo& model) {
-  return OutOfRange(field, least, tokens, " tokens, and at least 1 of output, are more than the context of ",
-                    model.context_length, " tokens");
+absl::Status TooLong(const std::string& field, absl::string_view least, int64_t tokens, const ModelInfo& model,
+                     int64_t output = 1) {
+  return OutOfRange(field, least, tokens, output == 0 ? " tokens" : " tokens, and at least 1 of output,",
+                    " are more than the context of ", model.context_length, " tokens");
+}
+
+// Tokens of output for which there is to be room.
+int64_t LeastOutput(const v1::GenerateRequest& request) {
+  return request.has_prompt_logprobs() && request.stop().has_max_tokens() && request.stop().max_tokens() <= 0 ? 0 : 1;
 }
 
 absl::Status CheckChatJsonSize(const v1::ChatMessages& chat) {
@@ -173,9 +179,20 @@ absl::Status CheckMinTokens(const v1::StopConditions& stop) {
   return Invalid("stop.min_tokens", stop.min_tokens(), " is more than max_tokens, which is ", stop.max_tokens());
 }
 
-absl::Status CheckStop(const v1::StopConditions& stop, const ModelInfo& model) {
-  if (stop.has_max_tokens() && stop.max_tokens() < 1) {
-    return Invalid("stop.max_tokens", stop.max_tokens(), " is not at least 1");
+absl::Status CheckPromptLogprobs(const v1::GenerateRequest& request) {
+  if (!request.has_prompt_logprobs()) return absl::OkStatus();
+  if (request.prompt_logprobs() < 0 || request.prompt_logprobs() > 20) {
+    return Invalid("prompt_logprobs", request.prompt_logprobs(), " is not in [0, 20]");
+  }
+  if (request.output_ids().empty()) return absl::OkStatus();
+  return Invalid("prompt_logprobs", "they came with the answer's begin, so they do not go with output_ids");
+}
+
+absl::Status CheckStop(const v1::GenerateRequest& request, const ModelInfo& model) {
+  const v1::StopConditions& stop = request.stop();
+  if (stop.has_max_tokens() && stop.max_tokens() < LeastOutput(request)) {
+    return Invalid("stop.max_tokens", stop.max_tokens(), " is not at least ", LeastOutput(request),
+                   stop.max_tokens() == 0 ? ", as it is without prompt_logprobs" : "");
   }
   RUNAHEAD_RETURN_IF_ERROR(CheckMinTokens(stop));
   RUNAHEAD_RETURN_IF_ERROR(CheckTexts("stop.stop", stop.stop(), kMaxStopStrings, kMaxStopBytes));
@@ -204,7 +221,11 @@ absl::Status CheckAnswers(const v1::GenerateRequest& request) {
   if (request.n() < 1 || request.n() > kMaxAnswers) {
     return Invalid("n", request.n(), " is not in [1, ", kMaxAnswers, "]");
   }
-  if (request.n() == 1 || request.output_ids().empty()) return absl::OkStatus();
+  if (request.n() == 1) return absl::OkStatus();
+  if (request.stop().has_max_tokens() && request.stop().max_tokens() == 0) {
+    return Invalid("n", request.n(), " answers of no tokens: stop.max_tokens is 0");
+  }
+  if (request.output_ids().empty()) return absl::OkStatus();
   return Invalid("output_ids", "they are of one answer, and n is ", request.n());
 }
 
@@ -261,7 +282,8 @@ absl::Status ValidateRequest(const v1::GenerateRequest& request, const ModelInfo
   RUNAHEAD_RETURN_IF_ERROR(ValidateModel(request.model(), model));
   RUNAHEAD_RETURN_IF_ERROR(CheckInput(request, model));
   RUNAHEAD_RETURN_IF_ERROR(CheckSampling(request.sampling(), model));
-  RUNAHEAD_RETURN_IF_ERROR(CheckStop(request.stop(), model));
+  RUNAHEAD_RETURN_IF_ERROR(CheckPromptLogprobs(request));
+  RUNAHEAD_RETURN_IF_ERROR(CheckStop(request, model));
   RUNAHEAD_RETURN_IF_ERROR(CheckOutput(request, model));
   RUNAHEAD_RETURN_IF_ERROR(CheckAnswers(request));
   RUNAHEAD_RETURN_IF_ERROR(CheckStructureOf(request));
@@ -286,8 +308,9 @@ size_t ChatJsonBytes(const v1::ChatMessages& chat) {
 }
 
 absl::Status CheckInputSize(const v1::GenerateRequest& request, const Tokenizer& tokenizer, const ModelInfo& model) {
-  const auto too_long = [&model](absl::string_view least, int64_t tokens) {
-    return TooLong("prompt", least, tokens, model);
+  const int64_t output = LeastOutput(request), most = model.context_length - output;
+  const auto too_long = [&model, output](absl::string_view least, int64_t tokens) {
+    return TooLong("prompt", least, tokens, model, output);
   };
   const int ids = request.token_ids().ids_size();
   const size_t bytes = TextBytes(request);
@@ -296,15 +319,15 @@ absl::Status CheckInputSize(const v1::GenerateRequest& request, const Tokenizer&
     return Invalid("prompt", bytes, " bytes of text are more than ", kMaxPromptBytes);
   };
   if (request.has_truncate_prompt()) return check_bytes();  // what is used of it may fit
-  if (ids >= model.context_length) return too_long("", ids);
+  if (ids > most) return too_long("", ids);
   const int messages = request.chat().messages_size();  // each of a token or more, whatever the template
-  if (messages >= model.context_length) return too_long("at least ", messages);
-  if (static_cast<int64_t>(bytes) / tokenizer.longest_token() >= model.context_length) {
+  if (messages > most) return too_long("at least ", messages);
+  if (static_cast<int64_t>(bytes) / tokenizer.longest_token() > most) {
     std::vector<std::string_view> texts;
     if (request.has_prompt()) texts.push_back(request.prompt());
     for (const v1::ChatMessage& message : request.chat().messages()) texts.push_back(message.content());
     const int64_t least = tokenizer.LeastTokens(texts);
-    if (least >= model.context_length) return too_long("at least ", least);
+    if (least > most) return too_long("at least ", least);
   }
   return check_bytes();
 }
@@ -349,7 +372,8 @@ absl::Status CheckTokens(const char* field, absl::Span<const int32_t> ids, const
 absl::StatusOr<int32_t> ResolveMaxTokens(const v1::GenerateRequest& request, int64_t prompt_tokens,
                                          const ModelInfo& model) {
   if (prompt_tokens < 1) return Invalid("prompt", "it has no tokens");
-  if (prompt_tokens >= model.context_length) return TooLong("prompt", "", prompt_tokens, model);
+  const int64_t output = LeastOutput(request);
+  if (prompt_tokens + output > model.context_length) return TooLong("prompt", "", prompt_tokens, model, output);
   const int64_t room = model.context_length - prompt_tokens;
   if (!request.stop().has_max_tokens()) {
     return static_cast<int32_t>(request.stop().fill_context() ? room : std::min<int64_t>(kDefaultMaxTokens, room));

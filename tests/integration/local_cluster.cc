@@ -184,6 +184,12 @@ Answer GenerateOver(v1::Inference::Stub& stub, const v1::GenerateRequest& reques
       answer.finished = response.finished();
       answer.text += response.finished().text();
     }
+    if (response.has_prompt_logprobs() && response.prompt_logprobs().index() > 0) {
+      const v1::PromptLogprobs& scores = response.prompt_logprobs();
+      EXPECT_EQ(scores.index(), static_cast<int>(answer.prompt_logprobs.size()) + 1);  // none lost, none repeated
+      EXPECT_TRUE(answer.ids.empty()) << "scores come before all tokens";
+      answer.prompt_logprobs.insert(answer.prompt_logprobs.end(), scores.logprobs().begin(), scores.logprobs().end());
+    }
     if (!response.has_tokens()) continue;
     const int have = request.output_ids_size() + static_cast<int>(answer.ids.size());
     EXPECT_EQ(response.tokens().index(), have);  // none lost, none repeated

@@ -22,6 +22,7 @@ struct Answer {
   v1::Started started;
   std::vector<int32_t> ids;
   std::vector<v1::TokenLogprobs> logprobs;
+  std::vector<v1::TokenLogprobs> prompt_logprobs;  // of the prompt's tokens but the first
   std::string text;
   v1::Finished finished;
 };

@@ -104,6 +104,16 @@ void NewsBoard::OnFirstToken(const PrefillJob& job, const Sampled& token, double
   changed_.NotifyAll();
 }
 
+void NewsBoard::OnPromptScores(const PrefillJob& job, int64_t index, const std::vector<TokenLogprobPairs>& scores) {
+  MutexLock lock(mu_);
+  JobNews& news = news_[job.id];
+  EXPECT_FALSE(news.done.has_value());
+  EXPECT_EQ(job.tail(), news.first_token.has_value());
+  EXPECT_EQ(index, job.begin() + 1 + static_cast<int64_t>(news.scores.size()));
+  news.scores.insert(news.scores.end(), scores.begin(), scores.end());
+  changed_.NotifyAll();
+}
+
 void NewsBoard::OnDone(const PrefillJob& job, const JobEnd& end, const JobTimes& times) {
   MutexLock lock(mu_);
   EXPECT_FALSE(news_[job.id].done.has_value());
@@ -138,6 +148,19 @@ bool NewsBoard::done(JobId job) const {
   MutexLock lock(mu_);
   const auto found = news_.find(job);
   return found != news_.end() && found->second.done.has_value();
+}
+
+std::vector<TokenLogprobPairs> NewsBoard::scores(JobId job) const {
+  MutexLock lock(mu_);
+  const auto found = news_.find(job);
+  return found == news_.end() ? std::vector<TokenLogprobPairs>() : found->second.scores;
+}
+
+void NewsBoard::AwaitScores(JobId job, size_t count) {
+  MutexLock lock(mu_);
+  testing::ChangeWait wait(absl::StrCat("job ", job, " has ", count, " scores"));
+  while (news_[job].scores.size() < count && wait.Next(mu_, changed_)) {
+  }
 }
 
 JobTimes NewsBoard::times(JobId job) const {

@@ -57,6 +57,7 @@ class KeepingHandoff : public HandoffSender {
 // What a job reported.
 struct JobNews {
   std::optional<Sampled> first_token;
+  std::vector<TokenLogprobPairs> scores;  // of the tokens behind the part's first one, or of the next part's first
   std::optional<JobEnd> done;
   JobTimes times;
 };
@@ -65,12 +66,15 @@ struct JobNews {
 class NewsBoard : public PrefillObserver {
  public:
   void OnFirstToken(const PrefillJob& job, const Sampled& token, double, double) override;
+  void OnPromptScores(const PrefillJob& job, int64_t index, const std::vector<TokenLogprobPairs>& scores) override;
   void OnDone(const PrefillJob& job, const JobEnd& end, const JobTimes& times) override;
   Sampled AwaitFirstToken(JobId job);
   absl::Status AwaitDone(JobId job) { return AwaitEnd(job).status; }
   JobEnd AwaitEnd(JobId job);
   bool done(JobId job) const;
-  JobTimes times(JobId job) const;  // of a job that is done
+  std::vector<TokenLogprobPairs> scores(JobId job) const;  // that have come
+  void AwaitScores(JobId job, size_t count);               // so many, or more
+  JobTimes times(JobId job) const;                         // of a job that is done
 
  private:
   mutable Mutex mu_;

@@ -207,7 +207,34 @@ void FakeWorker::Started(const v1::StartJob& start) {
   if (!behaviour_.prefill_end.ok()) return WriteDone(start.job(), behaviour_.prefill_end, v1::JOB_CAUSE_OWN);
   const bool tail = start.part() + 2 == start.bounds_size();
   if (tail && behaviour_.first_token) WriteFirstToken(start.job(), TokenAt(0));
+  if (start.has_prompt_logprobs() && behaviour_.scores) {
+    const int begin = start.bounds(start.part()) + 1, end = start.bounds(start.part() + 1) + (tail ? 0 : 1);
+    for (int index = begin; index < end; index += 2) WriteScores(start, index, std::min(2, end - index));
+  }
   if (behaviour_.done) WriteDone(start.job(), absl::OkStatus(), v1::JOB_CAUSE_UNSPECIFIED);
+}
+
+void FakeWorker::WriteScores(const v1::StartJob& start, int index, int count) {
+  const int from = start.bounds(start.part() + 1) - start.ids_size();  // the first of its ids in the prompt
+  v1::ControlReport report;
+  report.mutable_scores()->set_job(start.job());
+  report.mutable_scores()->set_index(index);
+  for (int i = index; i < index + count; ++i) {
+    v1::TokenLogprobs& logprobs = *report.mutable_scores()->add_logprobs();
+    for (int k = 0; k <= start.prompt_logprobs(); ++k) {
+      v1::TokenLogprob& top = *logprobs.add_top();
+      top.set_id((i - from < start.ids_size() ? start.ids(i - from) : start.next_id()) + k);
+      top.set_logprob(ScoreOf(i) - static_cast<float>(k));
+    }
+  }
+  Write(report);
+}
+
+void FakeWorker::SendScores(uint64_t job, int index, int count) {
+  MutexLock lock(mu_);
+  for (const v1::StartJob& start : starts_) {
+    if (start.job() == job) WriteScores(start, index, count);
+  }
 }
 
 void FakeWorker::Write(v1::ControlReport report) {

@@ -24,6 +24,7 @@ namespace runahead::testing {
 struct FakeBehaviour {
   bool first_token = true;   // the tail reports a first token when it is started
   bool done = true;          // every member reports its end when it is started
+  bool scores = true;        // and before that what its tokens were given, where that is asked for, in chunks of two
   absl::Status prefill_end;  // not OK: how a member ends when it is started, by its own fault
   bool pong = true;
   bool answers_of_paths = true;              // at once that nothing has changed, where it is asked how its paths stand
@@ -72,6 +73,9 @@ class FakeWorker final {
   // Breaks the control stream and waits for its end; the worker goes on.
   void DropStream() RUNAHEAD_EXCLUDES(mu_);
   void SendFirstToken(uint64_t job, int32_t id) RUNAHEAD_EXCLUDES(mu_);
+  // Of tokens [index, index + count) of the job's prompt: SendScores says each by its own number, which is ScoreOf's.
+  void SendScores(uint64_t job, int index, int count) RUNAHEAD_EXCLUDES(mu_);
+  static float ScoreOf(int index) { return -0.25f * static_cast<float>(index); }
   void SendPath(const v1::PathState& state) RUNAHEAD_EXCLUDES(mu_);
   void AnswerOfPaths(uint64_t question) RUNAHEAD_EXCLUDES(mu_);
   void SendDraining() RUNAHEAD_EXCLUDES(mu_);
@@ -110,6 +114,7 @@ class FakeWorker final {
   void Started(const v1::StartJob& start) RUNAHEAD_REQUIRES(mu_);
   void Write(v1::ControlReport report) RUNAHEAD_REQUIRES(mu_);
   void WriteFirstToken(uint64_t job, int32_t id) RUNAHEAD_REQUIRES(mu_);
+  void WriteScores(const v1::StartJob& start, int index, int count) RUNAHEAD_REQUIRES(mu_);
   void WriteDone(uint64_t job, const absl::Status& status, v1::JobCause cause) RUNAHEAD_REQUIRES(mu_);
   v1::SampledToken Sampled(int32_t id) const RUNAHEAD_REQUIRES(mu_);
   int32_t TokenAt(int64_t index) const RUNAHEAD_REQUIRES(mu_);

@@ -114,9 +114,12 @@ absl::Status LayerPass::ProjectRows(int64_t layer, int64_t begin, int64_t count,
 }
 
 absl::Status LayerPass::Attend(int64_t layer, const BufferRef& kv, const std::function<void()>& attended) {
-  // Of a prompt's rows always, so that the last layer computes a wanted row in one way, whatever is beside it.
+  // Of a prompt's last rows always, so that the last layer computes a wanted row in one way, whatever is beside it. A
+  // prompt of which all rows are wanted goes on as before.
+  const KvLayout& layout = table_->layout();
   const bool all_wanted = static_cast<int64_t>(batch_.logit_rows.size()) == rows();
-  if (layer + 1 == model_.config().layers && (!all_wanted || table_->layout().of_prompts)) {
+  const bool last_rows = layout.of_prompts && static_cast<int64_t>(layout.sequences.size()) == rows();
+  if (layer + 1 == model_.config().layers && (!all_wanted || last_rows)) {
     if (batch_.logit_rows.empty()) return absl::OkStatus();
     RUNAHEAD_RETURN_IF_ERROR(KeepWanted());
   }
@@ -191,11 +194,14 @@ absl::Status LayerPass::KeepWanted() {
 }
 
 absl::StatusOr<Tensor> LayerPass::Logits() {
-  const auto wanted = static_cast<int64_t>(batch_.logit_rows.size());
-  if (wanted == 0) return Tensor{};
-  if (wanted < rows()) RUNAHEAD_RETURN_IF_ERROR(KeepWanted());
-  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, memory_.own.Get(kLogits, DType::kF32, wanted, model_.config().vocab));
-  RUNAHEAD_RETURN_IF_ERROR(model_.Logits(Rows(0, wanted), x_, logits));
+  return LogitsOf(batch_.scored_rows, static_cast<int64_t>(batch_.logit_rows.size()) - batch_.scored_rows);
+}
+
+absl::StatusOr<Tensor> LayerPass::LogitsOf(int64_t first, int64_t count) {
+  if (count == 0) return Tensor{};
+  if (static_cast<int64_t>(batch_.logit_rows.size()) < rows()) RUNAHEAD_RETURN_IF_ERROR(KeepWanted());
+  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, memory_.own.Get(kLogits, DType::kF32, count, model_.config().vocab));
+  RUNAHEAD_RETURN_IF_ERROR(model_.Logits(Rows(first, count), x_.Rows(first, count), logits));
   return logits;
 }
 

@@ -20,7 +20,9 @@ struct ForwardBatch {
   std::vector<int32_t> ids;
   KvLayout kv;                      // of as many query rows; says their positions
   std::vector<int64_t> logit_rows;  // rising; rows whose logits are wanted. Empty: only KV is wanted
-  bool batch_invariant = false;     // decode: a row's result does not depend on the others
+  // Of logit_rows the first so many: too many for logits of all at once, which LogitsOf makes some at a time.
+  int64_t scored_rows = 0;
+  bool batch_invariant = false;  // decode: a row's result does not depend on the others
 };
 
 // Memory that outlives passes.
@@ -64,8 +66,11 @@ class LayerPass {
   // Merges the pieces of all positions, each of which was attended once, and does the rest of the layer.
   absl::Status Finish(int64_t layer);
 
-  // f32 [wanted rows, vocab], valid until the next pass over the same memory; without rows where none are wanted.
+  // f32 [wanted rows but the scored ones, vocab], valid until LogitsOf or the next pass over the same memory; without
+  // rows where none are wanted.
   absl::StatusOr<Tensor> Logits();
+  // Of the wanted rows, all counted, those from `first` on: f32 [count, vocab], valid as long.
+  absl::StatusOr<Tensor> LogitsOf(int64_t first, int64_t count);
 
   int64_t rows() const { return static_cast<int64_t>(batch_.ids.size()); }
 

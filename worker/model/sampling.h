@@ -34,9 +34,12 @@ struct TokenLogprobPair {
   float logprob = 0;
 };
 
+// Of one place in a text: the token that stands there first, then the likeliest others.
+using TokenLogprobPairs = std::vector<TokenLogprobPair>;
+
 struct Sampled {
   int32_t id = 0;
-  std::vector<TokenLogprobPair> logprobs;  // the chosen one first, then the likeliest others; empty where not asked for
+  TokenLogprobPairs logprobs;  // the chosen one first, then the likeliest others; empty where not asked for
 };
 
 // The draw for the token at an absolute position, before which as many tokens come: uniform in [0, 1), a function of

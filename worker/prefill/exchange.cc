@@ -65,9 +65,10 @@ bool Exchange::has_windows() const {
   return std::any_of(windows.begin(), windows.end(), [](int64_t window) { return window > 0; });
 }
 
-// Parts that come later see no more of what lies before this one. Behind the last layer there is only the last token.
+// Parts that come later see no more of what lies before this one. Behind the last layer there is only the last token,
+// unless the prompt is scored.
 int64_t Exchange::FirstNeeded(int64_t layer, int part) const {
-  const bool last = layer + 1 == model_.config().layers;
+  const bool last = layer + 1 == model_.config().layers && job_.prompt_logprobs < 0;
   return FirstSeen(model_.attention(layer).window, last ? job_.bounds.back() - 1 : job_.bounds[part]);
 }
 

@@ -1,5 +1,7 @@
 #include "worker/prefill/job.h"
 
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/base/mutex.h"
 
@@ -31,6 +33,19 @@ std::optional<JobEnd> JobStop::reason() const {
   return state_->reason;
 }
 
+namespace {
+
+// Nothing where it is fine.
+std::string WrongScores(const PrefillJob& job, int64_t vocab) {
+  if (job.prompt_logprobs < -1 || job.prompt_logprobs > kMostLogprobs) {
+    return absl::StrCat("prompt_logprobs: ", job.prompt_logprobs, " is not in [0, ", kMostLogprobs, "]");
+  }
+  if (job.prompt_logprobs < 0 || job.tail() || (job.next_id >= 0 && job.next_id < vocab)) return "";
+  return absl::StrCat("next_id: token ", job.next_id, " is not in [0, ", vocab, ")");
+}
+
+}  // namespace
+
 absl::Status CheckJob(const PrefillJob& job, int64_t context_length, int64_t vocab) {
   auto refuse = [&](auto... what) { return absl::InvalidArgumentError(absl::StrCat("job ", job.id, ": ", what...)); };
   if (job.bounds.size() < 2 || job.part < 0 || job.part >= job.parts()) {
@@ -61,6 +76,7 @@ absl::Status CheckJob(const PrefillJob& job, int64_t context_length, int64_t voc
   if (job.kv_from < 0 || job.kv_from > job.x_tokens) {
     return refuse("kv_from: ", job.kv_from, " is not in [0, ", job.x_tokens, "], the tokens of which X is handed off");
   }
+  if (const std::string wrong = WrongScores(job, vocab); !wrong.empty()) return refuse(wrong);
   return absl::OkStatus();
 }
 

@@ -52,6 +52,10 @@ struct PrefillJob {
   PeerId decode;                         // with lease
   std::string decode_name;               // for messages
   absl::Time deadline = absl::InfiniteFuture();
+  // PrefillObserver hears what the tokens behind each own one were given, with so many alternatives; -1: it does not.
+  // Of all parts or none: it decides what of the last layer's KV travels.
+  int32_t prompt_logprobs = -1;
+  int32_t next_id = 0;                            // with prompt_logprobs, but for the tail: the next part's first
   SamplingOptions sampling;                       // tail
   DrawRules rules;                                // tail
   std::shared_ptr<SpanRecorder> spans = nullptr;  // null: it is not traced
@@ -61,6 +65,14 @@ struct PrefillJob {
   int64_t begin() const { return bounds[part]; }
   int64_t end() const { return bounds[part + 1]; }
   int64_t tokens() const { return end() - begin(); }
+  // Of how many of the own tokens, from begin() on, the token behind it is scored. Behind the tail's last there is
+  // none.
+  int64_t scored_tokens() const { return prompt_logprobs < 0 ? 0 : tokens() - (tail() ? 1 : 0); }
+  // What is scored: the token behind the own one of that place.
+  int32_t scored_id(int64_t place) const {
+    const auto at = static_cast<size_t>(place + 1) + (ids.size() - static_cast<size_t>(tokens()));
+    return at < ids.size() ? ids[at] : next_id;
+  }
   // Of how many of the own tokens, from begin() on, X is handed off.
   int64_t own_x_tokens() const { return std::max<int64_t>(0, std::min(x_tokens, end()) - begin()); }
   // From where on KV of the own tokens is handed off; end(): of none.
@@ -102,7 +114,8 @@ class JobStop {
   std::shared_ptr<State> state_;
 };
 
-// INVALID_ARGUMENT naming what does not fit: bounds, part, ids, neighbours, x_tokens, kv_from.
+// INVALID_ARGUMENT naming what does not fit: bounds, part, ids, neighbours, x_tokens, kv_from, prompt_logprobs,
+// next_id.
 absl::Status CheckJob(const PrefillJob& job, int64_t context_length, int64_t vocab);
 
 }  // namespace runahead

@@ -20,7 +20,7 @@ int64_t PagesOf(const PrefillJob& job) {
 }  // namespace
 
 bool MayShare(const PrefillJob& job) {
-  return job.parts() == 1 && job.prefix == nullptr && FitTogether(0, job.tokens());
+  return job.parts() == 1 && job.prefix == nullptr && job.scored_tokens() == 0 && FitTogether(0, job.tokens());
 }
 
 PassRows PassRowsOf(absl::Span<const PrefillJob* const> jobs, const Model& model, const Device& device) {
@@ -61,6 +61,8 @@ ForwardBatch BatchOf(absl::Span<const PrefillJob* const> jobs, KvLayout kv) {
   batch.kv.of_prompts = true;
   for (const PrefillJob* job : jobs) {
     batch.ids.insert(batch.ids.end(), job->ids.end() - job->tokens(), job->ids.end());
+    batch.scored_rows = job->scored_tokens();
+    for (int64_t row = 0; row < batch.scored_rows; ++row) batch.logit_rows.push_back(row);
     if (job->tail()) batch.logit_rows.push_back(static_cast<int64_t>(batch.ids.size()) - 1);
   }
   return batch;

@@ -10,7 +10,8 @@
 
 namespace runahead {
 
-// Whether `job` may share its pass: it has one part and no prefix, so that it waits for nobody, and is short.
+// Whether `job` may share its pass: it has one part and no prefix, so that it waits for nobody, and is short. One that
+// is scored goes alone: others would wait for logits of all its rows.
 bool MayShare(const PrefillJob& job);
 
 // By job, in the order of their rows. One that is alone has its buffers for itself, as its exchange lays them out;
@@ -25,7 +26,8 @@ PassRows PassRowsOf(absl::Span<const PrefillJob* const> jobs, const Model& model
 // Where the rows of several jobs lie behind a layer buffer's KV, as PassRowsOf has it.
 KvLayout SharedLayout(absl::Span<const PrefillJob* const> jobs);
 
-// All rows of the jobs; logits are wanted of the last one of each tail. `kv`: of as many rows.
+// All rows of the jobs; logits are wanted of the last one of each tail, and of those that are scored, whose job is
+// alone. `kv`: of as many rows.
 ForwardBatch BatchOf(absl::Span<const PrefillJob* const> jobs, KvLayout kv);
 
 }  // namespace runahead

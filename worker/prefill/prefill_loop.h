@@ -53,8 +53,10 @@ class PrefillLoop {
   // The next step attends with all rows, as all do but the first, which has nothing to attend to, and the last, which
   // attends with the rows whose logits are wanted.
   bool attends() const { return projected_ && layer_ + 1 < layers_; }
-  // Of the rows whose logits are wanted; when done().
+  // Of the rows whose logits are wanted, but the scored ones; when done(), until LogitsOf.
   const Tensor& logits() const { return logits_; }
+  // As LayerPass has it; when done(). Enqueues.
+  absl::StatusOr<Tensor> LogitsOf(int64_t first, int64_t count) { return pass_.LogitsOf(first, count); }
 
   // A job has ended: its exchange is gone, and what is computed of its rows is nobody's. A step is for one job at
   // least.

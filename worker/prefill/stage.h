@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
@@ -18,6 +19,7 @@
 #include "server/base/bell.h"
 #include "server/base/progress_meter.h"
 #include "worker/model/model.h"
+#include "worker/model/prompt_scorer.h"
 #include "worker/model/token_sampler.h"
 #include "worker/prefill/job.h"
 #include "worker/prefill/prefill_loop.h"
@@ -36,6 +38,9 @@ class PrefillObserver {
   virtual ~PrefillObserver() = default;
   // Tail only, before the job is done: queue_s from Start to the job's beginning, prefill_s from there to the token.
   virtual void OnFirstToken(const PrefillJob& job, const Sampled& token, double queue_s, double prefill_s) = 0;
+  // Only of a job with prompt_logprobs: what tokens [index, index + scores.size()) of the prompt were given, each one
+  // first and then the likeliest others. In their order, and before the job is done; behind OnFirstToken.
+  virtual void OnPromptScores(const PrefillJob& job, int64_t index, const std::vector<TokenLogprobPairs>& scores) = 0;
   // Once for each Start. OK: neighbours and decode worker have acknowledged everything; else the first reason. The
   // job's memory is free again.
   virtual void OnDone(const PrefillJob& job, const JobEnd& end, const JobTimes& times) = 0;
@@ -120,6 +125,8 @@ class PrefillStage {
   absl::Status ReportFirstToken(const Pass& pass, const Running& running);
   static Event MissingGrammar(const Pass& pass);
   absl::StatusOr<Sampled> SampleFirst(const Running& running, const Tensor& logits);
+  absl::Status ScoreNext(Pass& pass);
+  absl::Status EnqueueScores(Pass& pass, const PrefillJob& job);
   void EndPass(Pass& pass);
   void Abandon(const Running& running);
   static void Leave(Pass& pass, Running& running, absl::Time now);
@@ -141,6 +148,7 @@ class PrefillStage {
   // Of the stage's thread.
   ForwardScratch ordered_scratch_, interleaved_scratch_, shared_scratch_;
   std::unique_ptr<TokenSampler> sampler_;        // of one row; null before the first tail
+  std::unique_ptr<PromptScorer> scorer_;         // of one pass at a time; null before the first job that is scored
   std::unique_ptr<Pass> ordered_, interleaved_;  // half done; null: none
 
   mutable Mutex mu_;

@@ -89,9 +89,8 @@ absl::Status PrefillStage::Step(Pass& pass) {
       Await(pass, {grammar, PrefillWait::For::kDevice});
       return absl::OkStatus();
     }
-    pass.over = true;
-    ReportFirstTokens(pass);
-    return absl::OkStatus();
+    if (!std::exchange(pass.drawn, true)) ReportFirstTokens(pass);
+    return ScoreNext(pass);
   }
   RUNAHEAD_ASSIGN_OR_RETURN(PrefillWait wait, NextLayer(pass));
   Await(pass, std::move(wait));

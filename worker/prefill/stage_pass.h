@@ -75,6 +75,9 @@ struct PrefillStage::Pass {
   PrefillWait wait;          // what comes next needs this to be over
   absl::Time waiting_from;   // as far as it is not accounted for yet
   double interleaved_s = 0;  // that others took while it was half done
+  bool drawn = false;        // first tokens are told, of those that have any
+  int64_t scored = 0;        // rows whose scores are told
+  int64_t scoring = 0;       // rows behind them whose scores are enqueued
   bool over = false;
 };
 

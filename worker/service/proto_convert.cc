@@ -46,14 +46,20 @@ DrawRules DrawRulesFromProto(const v1::DrawRules& rules) {
   return result;
 }
 
-v1::SampledToken SampledToProto(const Sampled& token) {
-  v1::SampledToken message;
-  message.set_id(token.id);
-  for (const TokenLogprobPair& pair : token.logprobs) {
-    v1::TokenLogprob& top = *message.mutable_logprobs()->add_top();
+v1::TokenLogprobs LogprobsToProto(const TokenLogprobPairs& logprobs) {
+  v1::TokenLogprobs message;
+  for (const TokenLogprobPair& pair : logprobs) {
+    v1::TokenLogprob& top = *message.add_top();
     top.set_id(pair.id);
     top.set_logprob(pair.logprob);
   }
+  return message;
+}
+
+v1::SampledToken SampledToProto(const Sampled& token) {
+  v1::SampledToken message;
+  message.set_id(token.id);
+  if (!token.logprobs.empty()) *message.mutable_logprobs() = LogprobsToProto(token.logprobs);
   return message;
 }
 

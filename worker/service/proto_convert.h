@@ -15,6 +15,8 @@ v1::LeaseId LeaseToProto(const LeaseId& lease);
 SamplingOptions SamplingFromProto(const v1::SamplingParams& sampling);
 DrawRules DrawRulesFromProto(const v1::DrawRules& rules);
 
+// Ids and logprobs only: workers know no text.
+v1::TokenLogprobs LogprobsToProto(const TokenLogprobPairs& logprobs);
 v1::SampledToken SampledToProto(const Sampled& token);
 
 }  // namespace runahead

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -106,6 +107,44 @@ TEST(GenerateResult, OfAKnownBeginningSaysHowMuchWasThere) {
   EXPECT_EQ(json["plan"]["known_tokens"], 1000);
   EXPECT_EQ(json["plan"]["known_output_tokens"], 40);
   EXPECT_THAT(SummaryLine(answer), HasSubstr("tokens/s; continuation behind 1000 tokens, decoded by decode-0"));
+}
+
+v1::GenerateResponse Scores(int index, std::vector<int32_t> ids) {
+  v1::GenerateResponse response;
+  response.mutable_prompt_logprobs()->set_index(index);
+  for (const int32_t id : ids) {
+    v1::TokenLogprob& top = *response.mutable_prompt_logprobs()->add_logprobs()->add_top();
+    top.set_id(id);
+    top.set_logprob(-0.5f);
+    top.set_text("H");
+  }
+  return response;
+}
+
+TEST(GenerateResult, ScoresOfThePromptStandBeforeTheAnswers) {
+  GenerateResult answer;
+  for (const auto& response : {FirstMessage(), Scores(0, {2}), Scores(1, {3, 4}), Scores(3, {9}), Tokens(0, {5}, "H"), LastMessage()}) {
+    Add(response, answer);
+  }
+  const auto json = nlohmann::json::parse(ResultJson(answer));
+  const auto score = [](int id) {
+    return nlohmann::json::parse(absl::StrCat(R"([{"id":)", id, R"(,"logprob":-0.5,"text":"H"}])"));
+  };
+  EXPECT_EQ(json["prompt_logprobs"], (nlohmann::json::array_t{nullptr, score(3), score(4), score(9)}));
+  EXPECT_EQ(json["logprobs"].size(), 1u);
+  EXPECT_EQ(LogprobsText(answer),
+            "prompt token 2:  3 \"H\" -0.5000\nprompt token 3:  4 \"H\" -0.5000\nprompt token 4:  9 \"H\" -0.5000\n"
+            "token 1:  5 \"Hé\" -0.5000\n");
+}
+
+TEST(GenerateResult, WithoutAnAnswerTheSummaryNamesNoFirstToken) {
+  GenerateResult answer;
+  Add(FirstMessage(), answer);
+  v1::GenerateResponse last = LastMessage();
+  last.mutable_finished()->mutable_usage()->set_completion_tokens(0);
+  last.mutable_finished()->mutable_timing()->set_tpot_s(0);
+  Add(last, answer);
+  EXPECT_THAT(SummaryLine(answer), HasSubstr("1024 prompt tokens, computed in 0.250 s; kvr: "));
 }
 
 TEST(GenerateResult, SummaryNamesTimeSpeedAndPlan) {

@@ -64,7 +64,8 @@ const std::vector<RequestField>& Fields() {
       {"timeout_s", {}, "--timeout is the deadline of its call", R"("timeout":2.5)", ""},
       {"truncate_prompt", {"--truncate-prompt", "5"}, "", R"("truncate_prompt_tokens":5)", ""},
       {"user", {"--user", "me"}, "", R"("user":"me")", ""},
-      {"n", {"--n", "3"}, "", "", "the door asks for each choice by itself"},
+      {"n", {"--n", "3"}, "", R"("n":3)", ""},
+      {"prompt_logprobs", {"--prompt-logprobs", "2"}, "", R"("echo":true,"logprobs":2)", ""},
   };
   return fields;
 }

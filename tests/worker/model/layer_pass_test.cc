@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "tests/testing/exactness.h"
 #include "tests/testing/expected_run.h"
 #include "tests/testing/model_fixture.h"
@@ -62,6 +65,37 @@ TEST_F(LayerPassTest, GivesTheLogitsOfTheWantedRowsInTheirOrder) {
     memory.Finish();
     for (int64_t i = 0; i < logits->rows; ++i)
       ExpectLogits(memory.Read(logits->Rows(i, 1)), expected.logits[wanted[i]]);
+  }
+}
+
+TEST_F(LayerPassTest, GivesLogitsOfAllRowsOfAPromptSomeAtATime) {
+  const LoadedModel loaded = LoadForTest(WriteSynthetic(SmallModel(), "layer_pass"), DType::kF32, 2);
+  const std::vector<int32_t> ids = RandomIds(40, 320, 6);
+  const ExpectedRun expected = ReferenceRun(loaded, ids);
+  std::vector<int64_t> all(40);
+  std::iota(all.begin(), all.end(), 0);
+  ForwardBatch batch = Batch(ids, all);
+  batch.kv.of_prompts = true;
+  batch.scored_rows = 39;
+  DeviceMemory memory(loaded.device);
+  ForwardScratch own(*loaded.device), shared(*loaded.device);
+  const DenseKv kv(*loaded.device, *loaded.model, 40);
+  LayerPass pass(*loaded.model, *loaded.device, memory.stream(), {own, shared}, std::move(batch));
+  ASSERT_EQ(pass.Begin(), absl::OkStatus());
+  for (int64_t layer = 0; layer < loaded.model->config().layers; ++layer) {
+    ASSERT_EQ(pass.Project(layer, kv.layer(layer)), absl::OkStatus());
+    ASSERT_EQ(pass.Attend(layer, kv.layer(layer)), absl::OkStatus());
+  }
+  const auto last = pass.Logits();
+  ASSERT_TRUE(last.ok()) << last.status();
+  ASSERT_EQ(last->rows, 1);
+  ExpectLogits(memory.Read(*last), expected.logits[39]);
+  for (int64_t first = 0; first < 40; first += 16) {
+    const auto logits = pass.LogitsOf(first, std::min<int64_t>(16, 40 - first));
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    for (int64_t i = 0; i < logits->rows; ++i) {
+      ExpectLogits(memory.Read(logits->Rows(i, 1)), expected.logits[first + i]);
+    }
   }
 }
 

@@ -187,6 +187,7 @@ class Worker final : public PrefillObserver {
     for (const auto& [id, logprob] : logprobs) absl::StrAppendFormat(&line, " %.9g", logprob);
     Say(line);
   }
+  void OnPromptScores(const PrefillJob&, int64_t, const std::vector<TokenLogprobPairs>&) override {}
   void OnDone(const PrefillJob& job, const JobEnd& end, const JobTimes&) override {
     Say(absl::StrCat("done ", job.id, " ", static_cast<int>(end.status.code()), " ",
                      links_ == nullptr ? 0 : links_->sent(), " ", handed_.load(), " ", end.status.message()));

@@ -155,6 +155,35 @@ TEST_P(WindowedChain, SendsWhatSomebodySeesAndGivesBitwiseWhatItGivesWithAll) {
   }
 }
 
+// Then all rows see something in the last layer, and so every member needs what they see.
+TEST_P(WindowedChain, AScoredPromptIsScoredAlikeWhateverItsParts) {
+  const std::vector<int32_t> ids = RandomIds(200, 320, 46);
+  const auto scores_of = [&](const std::vector<int64_t>& bounds) {
+    const int parts = static_cast<int>(bounds.size()) - 1;
+    TestChain chain(loaded_, parts, bounds.back());
+    std::vector<TokenLogprobPairs> scores;
+    for (int part = 0; part < parts; ++part) {
+      PrefillJob job = chain.JobOf(1, 0, part, bounds, ids, {}, true, absl::InfiniteFuture());
+      job.prompt_logprobs = 0;
+      if (!job.tail()) job.next_id = ids[job.end()];
+      chain.member(part).stage->Start(std::move(job));
+    }
+    for (int part = 0; part < parts; ++part) {
+      EXPECT_EQ(chain.member(part).news.AwaitDone(1), absl::OkStatus());
+      const auto own = chain.member(part).news.scores(1);
+      scores.insert(scores.end(), own.begin(), own.end());
+    }
+    return scores;
+  };
+  const auto alone = scores_of({0, 200});
+  ASSERT_EQ(alone.size(), 199u);
+  for (const std::vector<int64_t>& bounds : std::vector<std::vector<int64_t>>{{0, 120, 200}, {0, 90, 150, 200}}) {
+    const auto scores = scores_of(bounds);
+    ASSERT_EQ(scores.size(), alone.size());
+    for (size_t i = 0; i < alone.size(); ++i) EXPECT_NEAR(scores[i][0].logprob, alone[i][0].logprob, 1e-3) << i;
+  }
+}
+
 TEST_P(WindowedChain, ARingOfThreeBuffersGivesTheSame) {
   const std::vector<int32_t> ids = RandomIds(200, 320, 42);
   const std::vector<int64_t> bounds = {0, 90, 150, 200};

@@ -26,6 +26,8 @@ PrefillJob JobFromProto(const v1::StartJob& start, absl::Time now) {
   job.x_tokens = start.x_tokens();
   job.kv_from = start.kv_from();
   if (start.deadline_ms() != 0) job.deadline = now + absl::Milliseconds(start.deadline_ms());
+  if (start.has_prompt_logprobs()) job.prompt_logprobs = start.prompt_logprobs();
+  job.next_id = start.next_id();
   job.sampling = SamplingFromProto(start.sampling());
   job.rules = DrawRulesFromProto(start.rules());
   if (!start.traceparent().empty()) job.spans = std::make_shared<SpanRecorder>();

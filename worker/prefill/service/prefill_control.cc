@@ -188,6 +188,16 @@ void PrefillControl::OnFirstToken(const PrefillJob& job, const Sampled& token, d
   report_(std::move(report));
 }
 
+void PrefillControl::OnPromptScores(const PrefillJob& job, int64_t index,
+                                    const std::vector<TokenLogprobPairs>& scores) {
+  v1::ControlReport report;
+  v1::PromptScores& message = *report.mutable_scores();
+  message.set_job(job.id);
+  message.set_index(static_cast<int32_t>(index));
+  for (const TokenLogprobPairs& score : scores) *message.add_logprobs() = LogprobsToProto(score);
+  report_(std::move(report));
+}
+
 void PrefillControl::OnDone(const PrefillJob& job, const JobEnd& end, const JobTimes& times) {
   const bool in_chain = job.predecessor != nullptr || job.successor != nullptr;
   if (end.status.ok()) {

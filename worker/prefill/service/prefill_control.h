@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "kernels/base/mutex.h"
@@ -32,6 +33,7 @@ class PrefillControl : public PrefillObserver {
   void OnPing() { ReportPaths(0); }
 
   void OnFirstToken(const PrefillJob& job, const Sampled& token, double queue_s, double prefill_s) override;
+  void OnPromptScores(const PrefillJob& job, int64_t index, const std::vector<TokenLogprobPairs>& scores) override;
   void OnDone(const PrefillJob& job, const JobEnd& end, const JobTimes& times) override;
 
  private:

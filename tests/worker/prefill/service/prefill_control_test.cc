@@ -92,6 +92,39 @@ TEST_F(PrefillControlTest, RefusesSamplingThatMakesNoSense) {
   EXPECT_TRUE(chain_.member(0).news.AwaitDone(job).ok());
 }
 
+TEST_F(PrefillControlTest, AStartSaysWhetherThePromptIsScored) {
+  v1::StartJob start = Job(1);
+  EXPECT_EQ(JobFromProto(start, MonotonicNow()).prompt_logprobs, -1);
+  start.set_prompt_logprobs(0);
+  start.set_next_id(7);
+  EXPECT_EQ(JobFromProto(start, MonotonicNow()).prompt_logprobs, 0);
+  EXPECT_EQ(JobFromProto(start, MonotonicNow()).next_id, 7);
+  start.set_prompt_logprobs(1);
+  control_.OnStart(start);
+  EXPECT_EQ(chain_.member(0).news.AwaitDone(1), absl::OkStatus());
+  EXPECT_EQ(chain_.member(0).news.scores(1).size(), 9u);
+  start.set_job(2);
+  start.set_prompt_logprobs(kMostLogprobs + 1);
+  control_.OnStart(start);
+  EXPECT_THAT(chain_.member(0).news.AwaitDone(2).message(), HasSubstr("prompt_logprobs: 21 is not in [0, 20]"));
+}
+
+TEST_F(PrefillControlTest, ScoresAreReportedWithTheirJobAndPlace) {
+  PrefillJob job;
+  job.id = 3;
+  control_.OnPromptScores(job, 65, {{{7, -0.5f}, {9, -1}}, {{8, -2}}});
+  ASSERT_EQ(reports_.size(), 1u);
+  const v1::PromptScores& scores = reports_[0].scores();
+  EXPECT_EQ(scores.job(), 3u);
+  EXPECT_EQ(scores.index(), 65);
+  ASSERT_EQ(scores.logprobs_size(), 2);
+  ASSERT_EQ(scores.logprobs(0).top_size(), 2);
+  EXPECT_EQ(scores.logprobs(0).top(0).id(), 7);
+  EXPECT_EQ(scores.logprobs(0).top(0).logprob(), -0.5f);
+  EXPECT_EQ(scores.logprobs(0).top(1).id(), 9);
+  EXPECT_EQ(scores.logprobs(1).top(0).id(), 8);
+}
+
 TEST_F(PrefillControlTest, SpansGoBackWithTheEndOfAJobThatIsTraced) {
   PrefillJob job;
   job.id = 3;
