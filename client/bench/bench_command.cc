@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -84,7 +85,7 @@ absl::Status WarmUp(LoadRun& run, const BenchPlan& plan, const LoadRun::Source& 
   const LoadOptions options = {.requests = plan.warmup, .concurrency = plan.load.concurrency};
   const LoadOutcome outcome = run.Run(
       options, [&made](int64_t number) { return made(kWarmupNumbers + number); },
-      PoissonArrivals(plan.rate, plan.workload.seed));
+      PoissonArrivals(std::numeric_limits<double>::infinity(), plan.workload.seed));
   const BenchSummary summary = SummaryOf(outcome.records, {});
   if (summary.failed == 0 || summary.completed > 0) return absl::OkStatus();
   for (const BenchRecord& record : outcome.records) {

@@ -91,7 +91,11 @@ void BenchFlags::AddTo(CLI::App& app) {
   app.add_option("--goodput", objectives_,
                  "Also count requests that kept all of these milliseconds, as in ttft:500,tpot:50,e2e:10000")
       ->type_name("LIST");
-  app.add_option("--json", json_,
+  const auto read_json = [this](const CLI::results_t& results) {
+    json_ = results.empty() ? "" : results[0];
+    return true;
+  };
+  app.add_option("--json", read_json,
                  "Save settings, figures and each request's times to FILE as one JSON object; without FILE, print it "
                  "on stdout in place of the table")
       ->expected(0, 1)

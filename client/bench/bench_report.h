@@ -21,7 +21,7 @@ struct BenchSettings {
   int64_t concurrency = 0;
   int64_t warmup = 0;
   int64_t requests = 0;
-  Objectives objectives;
+  Objectives objectives = {};
 };
 
 // The table that `vllm bench serve` prints: the same names, the same order, milliseconds; then what failed, and what is

@@ -8,6 +8,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <limits>
 #include <optional>
 #include <set>
 #include <thread>
@@ -111,7 +112,8 @@ class HttpClient::Exchange : public std::enable_shared_from_this<Exchange> {
 
   void ReadHead() {
     parser_.emplace();
-    parser_->body_limit(boost::none);
+    // None at all means 0 to Beast 1.74. Who hears the body bounds it.
+    parser_->body_limit(std::numeric_limits<uint64_t>::max());
     http::async_read_header(*stream_, buffer_, *parser_, [self = shared_from_this()](BoostError error, size_t) {
       if (error) return self->FailEarly(error);
       const auto& head = self->parser_->get();

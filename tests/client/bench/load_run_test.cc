@@ -74,10 +74,11 @@ class KeepingDoor final : public BenchDoor {
 class LoadRunTest : public ::testing::Test {
  protected:
   void Begin(const LoadOptions& options, double rate) {
-    const auto source = [](int64_t number) { return BenchRequest{.ids = {1, 2, 3}, .max_tokens = int32_t(number) + 1}; };
-    thread_ = std::thread([this, options, rate, source] {
-      outcome_ = run_.Run(options, source, PoissonArrivals(rate, 5));
-    });
+    const auto source = [](int64_t number) {
+      return BenchRequest{.ids = {1, 2, 3}, .max_tokens = int32_t(number) + 1};
+    };
+    thread_ =
+        std::thread([this, options, rate, source] { outcome_ = run_.Run(options, source, PoissonArrivals(rate, 5)); });
   }
   LoadOutcome& End() {
     thread_.join();
@@ -238,7 +239,10 @@ TEST_F(LoadRunTest, StopCancelsWhatIsUnderWayAndSendsNothingMore) {
   EXPECT_TRUE(outcome.records[4].interrupted);
   EXPECT_EQ(outcome.unsent + int64_t(outcome.records.size()), 10);
   EXPECT_EQ(run_.counts().failed, 1);
-  EXPECT_EQ(run_.Run({.requests = 3}, [](int64_t) { return BenchRequest{}; }, PoissonArrivals(kAtOnce, 1)).unsent, 3);
+  EXPECT_EQ(run_.Run(
+                    {.requests = 3}, [](int64_t) { return BenchRequest{}; }, PoissonArrivals(kAtOnce, 1))
+                .unsent,
+            3);
 }
 
 }  // namespace

@@ -17,9 +17,8 @@ TEST(Objectives, AreMillisecondsByName) {
 }
 
 TEST(Objectives, WhatIsNoneIsRefused) {
-  for (const char* const wrong :
-       {"", "ttft", "ttft:", "ttft:0", "ttft:-1", "ttft:inf", "ttft:nan", "itl:5", "ttft:5,", "ttft:5,ttft:6",
-        "e2e:5,e2el:6", "ttft=5"}) {
+  for (const char* const wrong : {"", "ttft", "ttft:", "ttft:0", "ttft:-1", "ttft:inf", "ttft:nan", "itl:5", "ttft:5,",
+                                  "ttft:5,ttft:6", "e2e:5,e2el:6", "ttft=5"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(ParseObjectives(wrong).status())) << wrong;
   }
 }

@@ -16,9 +16,9 @@
 namespace runahead {
 namespace {
 
+using testing::Chunk;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::Chunk;
 using testing::HeardAnswer;
 using testing::HttpAnswer;
 using testing::kEventsHead;
@@ -182,9 +182,8 @@ TEST(OpenAiDoor, CancelEndsWhatIsUnderWayAndWhatComesLater) {
 }
 
 TEST(OpenAiDoor, ARequestHasATimeLimit) {
-  ScriptedHttp server([](const std::string&, Connection& connection) {
-    return connection.Write(kEventsHead + Chunk(kOne));
-  });
+  ScriptedHttp server(
+      [](const std::string&, Connection& connection) { return connection.Write(kEventsHead + Chunk(kOne)); });
   const auto door = OpenDoor(server, "", absl::Milliseconds(50));
   EXPECT_TRUE(absl::IsDeadlineExceeded(Ask(*door)->Await()));
 }

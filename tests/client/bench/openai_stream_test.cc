@@ -46,7 +46,8 @@ TEST(OpenAiStream, WhatIsOfAnotherKindIsNoToken) {
 TEST(OpenAiStream, UsageIsTakenWhereItComes) {
   OpenAiStream stream;
   EXPECT_FALSE(stream.counts().output_tokens.has_value());
-  ASSERT_TRUE(stream.Add(R"({"choices": [{"text": "a"}], "usage": {"prompt_tokens": 9, "completion_tokens": 1}})").ok());
+  ASSERT_TRUE(
+      stream.Add(R"({"choices": [{"text": "a"}], "usage": {"prompt_tokens": 9, "completion_tokens": 1}})").ok());
   ASSERT_TRUE(stream.Add(R"({"choices": [{"text": "b"}], "usage": null})").ok());
   ASSERT_TRUE(stream
                   .Add(R"({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 3,

@@ -28,7 +28,8 @@ std::vector<std::string> Read(const std::string& text, size_t size) {
 
 TEST(SseReader, HowAStreamIsCutChangesNothing) {
   const std::string text =
-      ": waiting\n\ndata: one\n\nevent: x\r\nid: 7\r\ndata: two\r\n\r\ndata:three\r\rretry: 5\ndata: a\ndata\ndata:  b\n\n";
+      ": waiting\n\ndata: one\n\nevent: x\r\nid: 7\r\ndata: two\r\n\r\ndata:three\r\rretry: 5\ndata: a\ndata\ndata:  "
+      "b\n\n";
   for (size_t size = 1; size <= text.size(); ++size) {
     EXPECT_THAT(Read(text, size), ElementsAre("one", "two", "three", "a\n\n b")) << size;
   }
