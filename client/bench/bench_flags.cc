@@ -77,8 +77,9 @@ void BenchFlags::AddTo(CLI::App& app) {
             "Tokens that all made prompts begin with, in front of --input-tokens (default: 0)", "N");
   app.add_flag("--chat", chat_, "Send prompts as chats of one message");
   app.add_flag("--ids", ids_, "With --url: made prompts are lists of token ids from 1000 to 19999, in place of words");
-  app.add_flag("--ignore-eos,!--no-ignore-eos", ignore_eos_,
-               "Whether answers go on to their full length (default: they do, but for those of --file)");
+  CLI::Option* const ignore_eos = app.add_flag(
+      "--ignore-eos", ignore_eos_, "Answers go on to their full length (default: they do, but for those of --file)");
+  app.add_flag("--no-ignore-eos", no_ignore_eos_, "Answers end where the model ends them")->excludes(ignore_eos);
   AddNumber(app, "--seed", &seed_,
             "What made prompts and arrivals follow from; the same one makes the same load (default: drawn)", "N");
   app.option_defaults()->group("Load");
@@ -141,7 +142,7 @@ absl::Status BenchFlags::ReadWorkload(BenchPlan& plan) const {
   RUNAHEAD_ASSIGN_OR_RETURN(plan.workload.shared_prefix,
                             Within("--shared-prefix", shared_prefix_, 0, 0, kMostBenchTokens));
   RUNAHEAD_ASSIGN_OR_RETURN(plan.load.requests, Within("--prompts", prompts_, kUsualPrompts, 1, kMostPrompts));
-  plan.workload.ignore_eos = ignore_eos_.value_or(true);
+  plan.workload.ignore_eos = !no_ignore_eos_;
   plan.workload.seed = seed_ ? *seed_ : RandomBits64() >> 32;  // short enough to be typed again
   plan.chat = chat_;
   return absl::OkStatus();
@@ -150,7 +151,7 @@ absl::Status BenchFlags::ReadWorkload(BenchPlan& plan) const {
 absl::Status BenchFlags::ReadFile(BenchPlan& plan) const {
   const auto text = ReadTextFile(file_, kMostFileBytes);
   RUNAHEAD_RETURN_IF_ERROR(InFlag("--file", text.status()));
-  auto requests = ReadPromptLines(*text, plan.workload.output.most, ignore_eos_.value_or(false));
+  auto requests = ReadPromptLines(*text, plan.workload.output.most, ignore_eos_);
   RUNAHEAD_RETURN_IF_ERROR(InFlag(absl::StrCat("--file ", file_), requests.status()));
   plan.from_file = *std::move(requests);
   const int64_t lines = static_cast<int64_t>(plan.from_file.size());

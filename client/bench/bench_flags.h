@@ -69,7 +69,7 @@ class BenchFlags {
   std::optional<int32_t> prompts_, shared_prefix_, concurrency_, warmup_;
   std::optional<uint64_t> seed_;
   std::optional<double> rate_, duration_s_, timeout_s_;
-  std::optional<bool> ignore_eos_;
+  bool ignore_eos_ = false, no_ignore_eos_ = false;
   bool ids_ = false, chat_ = false, force_ = false, fail_on_error_ = false;
 };
 

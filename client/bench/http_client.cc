@@ -30,7 +30,7 @@ using BoostError = boost::system::error_code;
 constexpr size_t kMostHttpBytes = 64 << 10;  // that are kept of what has come and is not read yet
 
 // Beast has a category of its own for what is no HTTP.
-absl::Status ExchangeError(const BoostError& error) {
+absl::Status ExchangeError(const BoostError& error, const HostPort& server) {
   if (error == beast::error::timeout) return absl::DeadlineExceededError("the answer did not end within --timeout");
   if (error == http::error::end_of_stream || error == http::error::partial_message) {
     return absl::UnavailableError("the connection was cut before the answer's end");
@@ -38,7 +38,8 @@ absl::Status ExchangeError(const BoostError& error) {
   if (error.category() == make_error_code(http::error::bad_version).category()) {
     return absl::InternalError(absl::StrCat("the answer is no HTTP: ", error.message()));
   }
-  return absl::UnavailableError(absl::StrCat("the connection failed: ", error.message()));
+  return absl::UnavailableError(
+      absl::StrCat("the connection to ", FormatHostPort(server), " failed: ", error.message()));
 }
 
 }  // namespace
@@ -156,7 +157,7 @@ class HttpClient::Exchange : public std::enable_shared_from_this<Exchange> {
   }
 
   void Fail(const BoostError& error) {
-    End(parts_.cancelled ? absl::CancelledError("cancelled") : ExchangeError(error));
+    End(parts_.cancelled ? absl::CancelledError("cancelled") : ExchangeError(error, parts_.options.server));
   }
 
   void End(const absl::Status& status) {
