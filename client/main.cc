@@ -40,6 +40,7 @@ int main(int argc, char** argv) {
   runahead::AddPullCommand(app, &command);
   runahead::AddTraceCommand(app, &command);
   runahead::AddProfileCommand(app, &command);
+  runahead::AddBenchCommand(app, &command);
   runahead::AddPlanCommand(app, &command);
   runahead::AddKeysCommand(app, &command);
   runahead::AddKvprCommand(app, &command);

@@ -28,6 +28,7 @@ void AddModelsCommand(CLI::App& app, Command* chosen);
 void AddPullCommand(CLI::App& app, Command* chosen);
 void AddTraceCommand(CLI::App& app, Command* chosen);
 void AddProfileCommand(CLI::App& app, Command* chosen);
+void AddBenchCommand(CLI::App& app, Command* chosen);
 void AddPlanCommand(CLI::App& app, Command* chosen);
 void AddKeysCommand(CLI::App& app, Command* chosen);
 void AddKvprCommand(CLI::App& app, Command* chosen);
