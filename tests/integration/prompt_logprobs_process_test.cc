@@ -15,7 +15,7 @@
 namespace runahead {
 namespace {
 
-constexpr int kTokens = 180;  // a part is of several chunks, or of one
+constexpr int kScoredTokens = 180;  // a part is of several chunks, or of one
 
 class PromptLogprobsProcessTest : public ::testing::Test {
  protected:
@@ -30,7 +30,7 @@ class PromptLogprobsProcessTest : public ::testing::Test {
   }
   void TearDown() override { cluster_->ExpectAllFree(); }
 
-  static std::vector<int32_t> Prompt() { return SyntheticIds(kTokens, 41); }
+  static std::vector<int32_t> Prompt() { return SyntheticIds(kScoredTokens, 41); }
   static v1::GenerateRequest Request(int width, int alternatives, int max_tokens) {
     v1::GenerateRequest request = RequestOf(Prompt(), max_tokens);
     request.mutable_experiment()->set_width(width);
@@ -45,7 +45,7 @@ class PromptLogprobsProcessTest : public ::testing::Test {
   }
   static void ExpectReference(const Answer& answer, size_t alternatives) {
     ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
-    ASSERT_EQ(answer.prompt_logprobs.size() + 1, static_cast<size_t>(kTokens));
+    ASSERT_EQ(answer.prompt_logprobs.size() + 1, static_cast<size_t>(kScoredTokens));
     const std::vector<int32_t> ids = Prompt();
     for (size_t index = 1; index < ids.size(); ++index) {
       const std::vector<double>& logits = expected_->logits[index - 1];
@@ -101,9 +101,9 @@ TEST_F(PromptLogprobsProcessTest, DecodeGivesItsTokensTheSame) {
     ASSERT_TRUE(scored.status.ok()) << scored.status.error_message();
     ASSERT_EQ(scored.prompt_logprobs.size() + 1, all.size());
     for (size_t i = 0; i < drawn.ids.size(); ++i) {
-      const v1::TokenLogprobs& score = scored.prompt_logprobs[kTokens - 1 + i];
+      const v1::TokenLogprobs& score = scored.prompt_logprobs[kScoredTokens - 1 + i];
       EXPECT_EQ(score.top(0).id(), drawn.ids[i]);
-      EXPECT_NEAR(score.top(0).logprob(), drawn.logprobs[i].top(0).logprob(), Tolerance(kTokens - 1)) << i;
+      EXPECT_NEAR(score.top(0).logprob(), drawn.logprobs[i].top(0).logprob(), Tolerance(kScoredTokens - 1)) << i;
     }
   }
 }
