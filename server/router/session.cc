@@ -107,9 +107,8 @@ absl::Status Session::TakePrompt() {
     return InvalidField("stop.min_tokens", absl::StrCat(request_.stop().min_tokens(), " is more than the ", max_tokens_,
                                                         " tokens that the answer may have"));
   }
-  const int64_t scores = request_.has_prompt_logprobs() ? tokens * (request_.prompt_logprobs() + 1) : 0;
-  RUNAHEAD_RETURN_IF_ERROR(
-      TakeMemory(memory_, kBytesPerId * tokens + kBytesPerOutputId * max_tokens_ + kBytesPerPromptLogprob * scores));
+  if (WantsScores()) scores_bytes_ = kBytesPerPromptLogprob * tokens * (request_.prompt_logprobs() + 1);
+  RUNAHEAD_RETURN_IF_ERROR(TakeMemory(memory_, kBytesPerId * tokens + kBytesPerOutputId * max_tokens_ + scores_bytes_));
   chain_ = ResolveChain(request_, tokens, router_.schedule);
   RUNAHEAD_RETURN_IF_ERROR(CheckChain(chain_, router_.fleet.line_length()));
   RUNAHEAD_RETURN_IF_ERROR(grant_.TakeTokens(tokens + max_tokens_));
@@ -195,6 +194,8 @@ void Session::SendScores() {
     next_scored_ = message.index() + message.logprobs_size();
     sink_.Send(std::move(response));
   }
+  if (scores_bytes_ == 0 || WantsScores()) return;
+  TakeMemory(memory_, memory_.bytes() - std::exchange(scores_bytes_, 0)).IgnoreError();  // giving back cannot fail
 }
 
 void Session::SendTokens(const google::protobuf::RepeatedPtrField<v1::SampledToken>& tokens) {
