@@ -24,6 +24,7 @@ set(RUNAHEAD_SOAK
   integration/pause_test               # server/base/silence_test, server/router/worker_connection_test
   integration/plan_search_test         # client/plan/search_plan_test, table_search_test, server/router/live_table_test
   integration/profile_test             # client/profile/line_profile_test, line_timing_test, line_probe_test
+  integration/prompt_logprobs_process_test  # server/router/prompt_logprobs_test, worker/prefill/stage_scoring_test
   integration/rebuild_process_test     # server/router/rebuild_test, worker/decode/continued_streams_test
   integration/refused_threads_test     # server/router/worker_registry_test, service_watch_test
   integration/request_memory_test      # server/base/byte_budget_test, server/rpc/message_call_test, arrivals_test

@@ -136,10 +136,11 @@ std::string SummaryLine(const GenerateResult& answer) {
   const v1::Plan& plan = answer.started.plan();
   const v1::Finished& finished = answer.finished;
   const char* const what = finished.usage().completion_tokens() == 0 ? "computed in" : "first token after";
-  std::string line =
-      absl::StrFormat("%d prompt tokens, %s %.3f s", finished.usage().prompt_tokens(), what, finished.timing().ttft_s());
+  std::string line = absl::StrFormat("%d prompt tokens, %s %.3f s", finished.usage().prompt_tokens(), what,
+                                     finished.timing().ttft_s());
   if (finished.timing().tpot_s() > 0)
     absl::StrAppendFormat(&line, ", then %.1f tokens/s", 1 / finished.timing().tpot_s());
+  if (plan.schedule().empty()) return line;  // nothing was to be computed
   absl::StrAppend(&line, "; ", plan.schedule(), plan.workers_size() > 0 ? ": " : "");
   if (plan.known_tokens() > 0) absl::StrAppend(&line, " behind ", plan.known_tokens(), " tokens");
   for (int i = 0; i < plan.workers_size(); ++i) {

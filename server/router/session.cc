@@ -126,11 +126,11 @@ absl::Status Session::TakePrompt() {
 
 absl::Status Session::TakeForAnswers() {
   const int64_t tokens = static_cast<int64_t>(prompt_.size());
-  const int64_t scores = request_.has_prompt_logprobs() ? tokens * (request_.prompt_logprobs() + 1) : 0;
+  if (WantsScores()) scores_bytes_ = kBytesPerPromptLogprob * tokens * (request_.prompt_logprobs() + 1);
   const int64_t of_ids = kBytesPerId * tokens + kBytesPerOutputId * max_tokens_;
   const int64_t of_later = of_ids + static_cast<int64_t>(request_.ByteSizeLong());
   const int64_t later = role_.answers - 1;
-  RUNAHEAD_RETURN_IF_ERROR(TakeMemory(memory_, of_ids + kBytesPerPromptLogprob * scores + later * of_later));
+  RUNAHEAD_RETURN_IF_ERROR(TakeMemory(memory_, of_ids + scores_bytes_ + later * of_later));
   RUNAHEAD_RETURN_IF_ERROR(grant_.TakeTokens(tokens + int64_t{role_.answers} * max_tokens_));
   if (role_.siblings == nullptr) return absl::OkStatus();
   std::vector<AnswerShare> shares;
@@ -218,6 +218,8 @@ void Session::SendScores() {
     next_scored_ = message.index() + message.logprobs_size();
     sink_.Send(std::move(response));
   }
+  if (scores_bytes_ == 0 || WantsScores()) return;
+  TakeMemory(memory_, memory_.bytes() - std::exchange(scores_bytes_, 0)).IgnoreError();  // giving back cannot fail
 }
 
 void Session::SendTokens(const google::protobuf::RepeatedPtrField<v1::SampledToken>& tokens) {

@@ -1,6 +1,8 @@
 // Log probabilities of a prompt: from the members of a chain to the client.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/router/session.h"
+#include "server/task/run_here.h"
 #include "tests/server/router/faults_fixture.h"
 
 namespace runahead {
@@ -231,6 +233,40 @@ TEST_F(PromptLogprobsTest, WhatMakesNoSenseIsRefusedByItsField) {
   v1::GenerateRequest at_least = Scored(0, 0);
   at_least.mutable_stop()->set_min_tokens(1);
   EXPECT_THAT(refusal(at_least), HasSubstr("stop.min_tokens: 1 is more than max_tokens"));
+}
+
+// Notes what of a budget is taken when the chain has its work, and when the first token comes.
+class MeasuringSink final : public ResponseSink {
+ public:
+  explicit MeasuringSink(const ByteBudget& budget) : budget_(budget) {}
+  void Send(v1::GenerateResponse response) override {
+    if (response.has_started()) started = budget_.taken();
+    if (response.has_tokens() && first_token == 0) first_token = budget_.taken();
+  }
+  int64_t started = 0, first_token = 0;
+
+ private:
+  const ByteBudget& budget_;
+};
+
+TEST_F(PromptLogprobsTest, ScoresAreCountedInTheRequestsMemoryUntilTheClientHasThem) {
+  Start();
+  const auto run = [this](const v1::GenerateRequest& request, ByteBudget& budget, MeasuringSink& sink) {
+    CancelToken cancel;
+    Session session(*parts_, request, RealClock().Now(), absl::InfiniteFuture(), cancel, sink, std::nullopt,
+                    budget.None());
+    return RunHere(session.Run());
+  };
+  ByteBudget budget(1 << 20);
+  MeasuringSink plain(budget), scored(budget);
+  EXPECT_EQ(run(Chain(3), budget, plain), absl::OkStatus());
+  EXPECT_EQ(plain.started, plain.first_token);
+  EXPECT_EQ(run(Scored(4, 3), budget, scored), absl::OkStatus());
+  EXPECT_EQ(scored.started, plain.started + 10 * 5 * kBytesPerPromptLogprob);
+  EXPECT_EQ(scored.first_token, plain.started);
+  ByteBudget small(plain.started + 10);
+  MeasuringSink nothing(small);
+  EXPECT_EQ(run(Scored(4, 3), small, nothing).code(), absl::StatusCode::kInvalidArgument) << "it could never be held";
 }
 
 // Where nothing is generated the prompt may fill the context.
