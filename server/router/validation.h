@@ -66,8 +66,8 @@ size_t ChatJsonBytes(const v1::ChatMessages& chat);
 // one.
 absl::Status CheckTokens(const char* field, absl::Span<const int32_t> ids, const ModelInfo& model);
 
-// The tokens that the request may generate; 0 with prompt_logprobs only. INVALID_ARGUMENT for a prompt without tokens; OUT_OF_RANGE for one that,
-// with its output, is longer than the context.
+// The tokens that the request may generate; 0 with prompt_logprobs only. INVALID_ARGUMENT for a prompt without tokens;
+// OUT_OF_RANGE for one that, with its output, is longer than the context.
 absl::StatusOr<int32_t> ResolveMaxTokens(const v1::GenerateRequest& request, int64_t prompt_tokens,
                                          const ModelInfo& model);
 

@@ -28,10 +28,12 @@ std::vector<std::string> Read(const std::string& text, size_t size) {
 
 TEST(SseReader, HowAStreamIsCutChangesNothing) {
   const std::string text =
-      ": waiting\n\ndata: one\n\nevent: x\r\nid: 7\r\ndata: two\r\n\r\ndata:three\r\rretry: 5\ndata: a\ndata\ndata:  "
-      "b\n\n";
+      ": waiting\n\ndata: one\n\n"
+      "event: x\r\nid: 7\r\ndata: two\r\ndata: lines\r\n\r\n"
+      "data:three\r\r"
+      "retry: 5\ndata: a\ndata\ndata:  b\n\n";
   for (size_t size = 1; size <= text.size(); ++size) {
-    EXPECT_THAT(Read(text, size), ElementsAre("one", "two", "three", "a\n\n b")) << size;
+    EXPECT_THAT(Read(text, size), ElementsAre("one", "two\nlines", "three", "a\n\n b")) << size;
   }
 }
 
