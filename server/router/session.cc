@@ -220,6 +220,7 @@ void Session::SendScores() {
   }
   if (scores_bytes_ == 0 || WantsScores()) return;
   TakeMemory(memory_, memory_.bytes() - std::exchange(scores_bytes_, 0)).IgnoreError();  // giving back cannot fail
+  LetSiblingsCompute();  // whose tokens come behind them
 }
 
 void Session::SendTokens(const google::protobuf::RepeatedPtrField<v1::SampledToken>& tokens) {

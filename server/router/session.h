@@ -177,6 +177,10 @@ class Session {
   void LearnBeginning() const;  // of what lease_'s worker has decoded
   // Whether lease_'s worker has KV of the whole prompt for others once it decodes.
   bool LeavesPrompt() const;
+  // Where it will not, its siblings wait for nothing: each computes the prompt.
+  void LetSiblingsCompute() {
+    if (role_.siblings != nullptr && !LeavesPrompt()) role_.siblings->MayBegin();
+  }
   // As soon as it does, its siblings can begin with that.
   void LeavePrompt();
   // Its key has back what it did not use.

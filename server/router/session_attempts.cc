@@ -134,7 +134,7 @@ void Session::Began(v1::Plan plan) {
   failover_.WentOn();
   plan_ = std::move(plan);
   if (!std::exchange(told_started_, true)) SendStarted();
-  if (role_.siblings != nullptr && !LeavesPrompt()) role_.siblings->MayBegin();
+  if (!WantsScores()) LetSiblingsCompute();
   report_.Lap(TtftStage::kPlan);
 }
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/printable.h"
+#include "server/router/answers_check.h"
 #include "server/router/structure_check.h"
 #include "server/rpc/schedule_proto.h"
 #include "server/rpc/status.h"
@@ -64,11 +65,6 @@ absl::Status TooLong(const std::string& field, absl::string_view least, int64_t 
                      int64_t output = 1) {
   return OutOfRange(field, least, tokens, output == 0 ? " tokens" : " tokens, and at least 1 of output,",
                     " are more than the context of ", model.context_length, " tokens");
-}
-
-// Tokens of output for which there is to be room.
-int64_t LeastOutput(const v1::GenerateRequest& request) {
-  return request.has_prompt_logprobs() && request.stop().has_max_tokens() && request.stop().max_tokens() <= 0 ? 0 : 1;
 }
 
 absl::Status CheckChatJsonSize(const v1::ChatMessages& chat) {
@@ -179,15 +175,6 @@ absl::Status CheckMinTokens(const v1::StopConditions& stop) {
   return Invalid("stop.min_tokens", stop.min_tokens(), " is more than max_tokens, which is ", stop.max_tokens());
 }
 
-absl::Status CheckPromptLogprobs(const v1::GenerateRequest& request) {
-  if (!request.has_prompt_logprobs()) return absl::OkStatus();
-  if (request.prompt_logprobs() < 0 || request.prompt_logprobs() > 20) {
-    return Invalid("prompt_logprobs", request.prompt_logprobs(), " is not in [0, 20]");
-  }
-  if (request.output_ids().empty()) return absl::OkStatus();
-  return Invalid("prompt_logprobs", "they came with the answer's begin, so they do not go with output_ids");
-}
-
 absl::Status CheckStop(const v1::GenerateRequest& request, const ModelInfo& model) {
   const v1::StopConditions& stop = request.stop();
   if (stop.has_max_tokens() && stop.max_tokens() < LeastOutput(request)) {
@@ -214,19 +201,6 @@ absl::Status CheckOutput(const v1::GenerateRequest& request, const ModelInfo& mo
     return Invalid("sampling.seed", "output_ids are gone on with by the seed that drew them: `started` said it");
   }
   return absl::OkStatus();
-}
-
-absl::Status CheckAnswers(const v1::GenerateRequest& request) {
-  if (!request.has_n()) return absl::OkStatus();
-  if (request.n() < 1 || request.n() > kMaxAnswers) {
-    return Invalid("n", request.n(), " is not in [1, ", kMaxAnswers, "]");
-  }
-  if (request.n() == 1) return absl::OkStatus();
-  if (request.stop().has_max_tokens() && request.stop().max_tokens() == 0) {
-    return Invalid("n", request.n(), " answers of no tokens: stop.max_tokens is 0");
-  }
-  if (request.output_ids().empty()) return absl::OkStatus();
-  return Invalid("output_ids", "they are of one answer, and n is ", request.n());
 }
 
 absl::Status CheckExperiment(const v1::Experiment& experiment, const ModelInfo& model) {

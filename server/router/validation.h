@@ -28,8 +28,6 @@ inline constexpr size_t kMaxDetokenizedBytes = size_t{3} << 20;
 inline constexpr size_t kMaxChatJsonBytes = size_t{1} << 20;
 inline constexpr size_t kMaxRequestIdBytes = 128;
 inline constexpr size_t kMaxUserBytes = 128;
-// To one prompt. inference.proto says it.
-inline constexpr int32_t kMaxAnswers = 64;
 
 // All else that can be said before the prompt is tokenized, of a request that CheckInputSize lets pass: quick then, and
 // without a copy. INVALID_ARGUMENT, OUT_OF_RANGE (token ids) or NOT_FOUND (model).

@@ -365,7 +365,7 @@ TEST(Usage, SaysWhichFlagWhichValueAndWhatIsAllowed) {
       {{"generat"},
        "runahead: there is no command 'generat'; the commands are up, generate, chat, tokenize, detokenize, health, "
        "models, pull, "
-       "trace, profile, "
+       "trace, profile, bench, "
        "plan, keys, kvpr; did you mean generate?"},
       {{"--verson"}, "runahead: there is no flag --verson; did you mean --version?"},
       {{"generate"}, "runahead generate: missing: --router ADDR: Where the router listens"},

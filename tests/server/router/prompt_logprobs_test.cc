@@ -269,6 +269,26 @@ TEST_F(PromptLogprobsTest, ScoresAreCountedInTheRequestsMemoryUntilTheClientHasT
   EXPECT_EQ(run(Scored(4, 3), small, nothing).code(), absl::StatusCode::kInvalidArgument) << "it could never be held";
 }
 
+// Nothing is kept of so short a prompt, so that each answer computes it: not before the first one is scored.
+TEST_F(PromptLogprobsTest, NoAnswersTokensComeBeforeTheScores) {
+  Start();
+  HoldAll();
+  v1::GenerateRequest request = Scored(0, 2);
+  request.set_n(2);
+  Call call(*stub_, request);
+  const uint64_t job = Job();
+  ReadBegin(call);
+  HoldPrefill(true, true);
+  prefill_[0]->SendScores(job, 1, 5);
+  prefill_[1]->SendScores(job, 6, 4);
+  prefill_[1]->SendFirstToken(job, 100);
+  for (auto& worker : prefill_) worker->SendDone(job);
+  const Got got = call.Finish();
+  ASSERT_EQ(got.status, absl::OkStatus());
+  ExpectScores(got, request, 0);
+  EXPECT_EQ(got.ids().size(), 4u);
+}
+
 // Where nothing is generated the prompt may fill the context.
 TEST_F(PromptLogprobsTest, APromptMayFillTheContext) {
   Start();
