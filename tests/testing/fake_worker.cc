@@ -231,10 +231,15 @@ void FakeWorker::WriteScores(const v1::StartJob& start, int index, int count) {
 }
 
 void FakeWorker::SendScores(uint64_t job, int index, int count) {
+  v1::StartJob start;
+  Await(absl::StrCat("the router has started job ", job), [&]() RUNAHEAD_REQUIRES(mu_) {
+    const auto found =
+        std::find_if(starts_.begin(), starts_.end(), [job](const auto& started) { return started.job() == job; });
+    if (found != starts_.end()) start = *found;
+    return found != starts_.end();
+  });
   MutexLock lock(mu_);
-  for (const v1::StartJob& start : starts_) {
-    if (start.job() == job) WriteScores(start, index, count);
-  }
+  WriteScores(start, index, count);
 }
 
 void FakeWorker::Write(v1::ControlReport report) {

@@ -278,6 +278,7 @@ TEST_F(PromptLogprobsTest, NoAnswersTokensComeBeforeTheScores) {
   Call call(*stub_, request);
   const uint64_t job = Job();
   ReadBegin(call);
+  prefill_[1]->AwaitStarts(1);  // which is held, as the head's is
   HoldPrefill(true, true);
   prefill_[0]->SendScores(job, 1, 5);
   prefill_[1]->SendScores(job, 6, 4);
