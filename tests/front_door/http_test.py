@@ -123,6 +123,21 @@ class HttpTest(fixture.ClusterTest):
         tokens = [token for piece in pieces if piece["logprobs"] for token in piece["logprobs"]["tokens"]]
         self.assertEqual(tokens, scored["logprobs"]["tokens"])
 
+    def test_the_bench_command_loads_both_doors(self):
+        load = ["--prompts", "12", "--input-tokens", "20-40", "--output-tokens", "6", "--concurrency", "4", "--seed", "1",
+                "--warmup", "0", "--fail-on-error", "--json"]
+        for door in (["--router", self.cluster.router], ["--url", self.cluster.http],
+                     ["--url", self.cluster.http, "--chat"]):
+            run = subprocess.run([self.runahead, "bench", *door, *load], capture_output=True, text=True,
+                                 timeout=live.PATIENCE, check=False)
+            with self.subTest(door=door):
+                self.assertEqual(run.returncode, 0, run.stderr)
+                report = json.loads(run.stdout)
+                self.assertEqual((report["completed"], report["failed"]), (12, 0))
+                self.assertEqual(report["total_output_tokens"], 72)
+                self.assertEqual(report["output_lens"], [6] * 12)
+                self.assertTrue(all(0 < ttft <= e2el for ttft, e2el in zip(report["ttfts"], report["e2els"], strict=True)))
+
     def test_what_no_client_should_send_is_refused_and_the_door_goes_on(self):
         for body in ([], "text", {"messages": "hi"}, {"messages": [{}]}, {"messages": [{"role": "user", "content": 5}]},
                      {"messages": [{"role": "user", "content": "hi"}], "max_tokens": "many"},
