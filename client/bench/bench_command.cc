@@ -116,12 +116,19 @@ int Report(const BenchFlags& flags, const BenchSettings& settings, const LoadOut
 
 int RunLoad(const BenchFlags& flags, const BenchPlan& plan, OpenedDoor& opened, Interrupt& interrupt) {
   const BenchSettings settings = SettingsOf(flags, plan, opened.model);
-  std::cerr << settings.requests << " prompts " << settings.prompts << "; " << settings.model << " at " << settings.door
-            << "; seed " << settings.seed << "\n";
+  std::cerr << settings.requests << " prompts " << settings.prompts << "; " << OneLine(settings.model) << " at "
+            << settings.door << "; seed " << settings.seed << "\n";
   const Workload workload(plan.workload, std::move(opened.ids));
   const LoadRun::Source made = [&](int64_t number) {
     BenchRequest request = workload.Make(number);
-    if (plan.chat) MakeChat(request);
+    bool chat = plan.chat;
+    if (!plan.from_file.empty()) {  // a warm-up asks as the file's requests do, but with words of its own
+      const BenchRequest& like = plan.from_file[static_cast<size_t>(number - kWarmupNumbers) % plan.from_file.size()];
+      request.max_tokens = like.max_tokens;
+      request.ignore_eos = like.ignore_eos;
+      chat = !like.messages.empty();
+    }
+    if (chat) MakeChat(request);
     return request;
   };
   const LoadRun::Source source = [&](int64_t number) {

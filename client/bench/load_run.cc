@@ -47,6 +47,7 @@ LoadOutcome LoadRun::Run(const LoadOptions& options, const Source& source, Poiss
     MutexLock lock(mu_);
     counts_ = {};
     peak_ = 0;
+    held_until_ = absl::InfinitePast();
   }
   began_ = clock_.Now();
   int64_t sent = 0;
@@ -74,6 +75,11 @@ std::optional<LoadRun::Turn> LoadRun::AwaitTurn(const LoadOptions& options, absl
   }
   const absl::Time now = clock_.Now();
   if (stopped_ || now >= last) return std::nullopt;
+  if (record.held) {
+    held_until_ = now;
+  } else if (options.planned && until < held_until_) {
+    record.held = true;  // behind one that was
+  }
   record.start = options.planned ? planned : now - began_;
   record.late = now - began_ - record.start;
   peak_ = std::max(peak_, ++counts_.under_way);

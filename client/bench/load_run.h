@@ -69,6 +69,7 @@ class LoadRun {
   bool stopped_ RUNAHEAD_GUARDED_BY(mu_) = false;
   LoadCounts counts_ RUNAHEAD_GUARDED_BY(mu_);
   int64_t peak_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+  absl::Time held_until_ RUNAHEAD_GUARDED_BY(mu_);  // the last one that waited for a place
   std::vector<BenchRecord> records_ RUNAHEAD_GUARDED_BY(mu_);
 };
 

@@ -23,7 +23,7 @@ const EventJson& Member(const EventJson& json, const char* name) {
 // A count of tokens; what is none is as if it were absent.
 std::optional<int64_t> Count(const EventJson& json) {
   const double value = json.is_number_integer() ? json.get<double>() : -1;
-  if (value < 0 || value > 1e15) return std::nullopt;
+  if (value < 0 || value > 1e9) return std::nullopt;
   return json.get<int64_t>();
 }
 

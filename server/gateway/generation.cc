@@ -19,6 +19,18 @@ std::string EventText(const std::vector<std::string>& events) {
   return text;
 }
 
+// Each choice has its prompt twice: what is echoed, and what its tokens are compared with.
+int64_t EchoBytes(const OpenAiCalls& calls) {
+  int64_t bytes = 0;
+  if (!calls.echo) return bytes;
+  for (const v1::GenerateRequest& call : calls.calls) bytes += static_cast<int64_t>(call.prompt().size());
+  return 2 * bytes * calls.choices_per_prompt;
+}
+
+absl::Status NoMemoryLeft() {
+  return absl::ResourceExhaustedError("there is no memory left for answers that are sent whole; ask for a stream");
+}
+
 }  // namespace
 
 // One call to the router. It lives until gRPC is done with it.
@@ -63,7 +75,9 @@ class Generation::Call final : public grpc::ClientReadReactor<v1::GenerateRespon
 
 void Generation::Start(std::shared_ptr<CallContext> context, OpenAiCalls calls, v1::Inference::StubInterface& stub,
                        ByteBudget& memory, GatewayMetrics& metrics) {
-  const std::shared_ptr<Generation> generation(new Generation(std::move(context), calls, memory, metrics));
+  ByteBudget::Lease held = memory.None();
+  if (!held.Resize(EchoBytes(calls))) return context->Fail(NoMemoryLeft());
+  const std::shared_ptr<Generation> generation(new Generation(std::move(context), calls, std::move(held), metrics));
   std::vector<std::shared_ptr<Call>> started;
   for (size_t i = 0; i < calls.calls.size(); ++i) {
     v1::GenerateRequest& request = calls.calls[i];
@@ -83,14 +97,15 @@ void Generation::Start(std::shared_ptr<CallContext> context, OpenAiCalls calls, 
   for (const auto& call : started) call->Start(stub);
 }
 
-Generation::Generation(std::shared_ptr<CallContext> context, const OpenAiCalls& calls, ByteBudget& memory,
+Generation::Generation(std::shared_ptr<CallContext> context, const OpenAiCalls& calls, ByteBudget::Lease memory,
                        GatewayMetrics& metrics)
     : context_(std::move(context)),
       stream_(calls.stream),
+      choices_per_prompt_(calls.choices_per_prompt),
       metrics_(metrics),
       answer_(MakeAnswer(calls, absl::StrCat(calls.chat ? "chatcmpl-" : "cmpl-", context_->request_id()),
                          absl::ToUnixSeconds(absl::Now()))),
-      memory_(memory.None()) {}
+      memory_(std::move(memory)) {}
 
 // The call goes on reading in any case: the read that fails is what ends it.
 void Generation::Came(Call& call, const v1::GenerateResponse& response) {
@@ -100,8 +115,9 @@ void Generation::Came(Call& call, const v1::GenerateResponse& response) {
     if (!ended_) {
       if (response.has_tokens()) spoke_ = true;
       const std::vector<std::string> events = answer_->Add(call.prompt(), response);
-      if (!stream_ && !memory_.Resize(memory_.bytes() + static_cast<int64_t>(response.ByteSizeLong()))) {
-        Fail(absl::ResourceExhaustedError("there is no memory left for answers that are sent whole; ask for a stream"));
+      const int64_t copies = response.has_prompt_logprobs() ? choices_per_prompt_ : 1;
+      if (!stream_ && !memory_.Resize(memory_.bytes() + copies * static_cast<int64_t>(response.ByteSizeLong()))) {
+        Fail(NoMemoryLeft());
       }
       metrics_.streamed.Increment(static_cast<double>(events.size()));
       text = EventText(events);

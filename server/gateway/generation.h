@@ -29,7 +29,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
  private:
   class Call;
 
-  Generation(std::shared_ptr<CallContext> context, const OpenAiCalls& calls, ByteBudget& memory,
+  Generation(std::shared_ptr<CallContext> context, const OpenAiCalls& calls, ByteBudget::Lease memory,
              GatewayMetrics& metrics);
   void Came(Call& call, const v1::GenerateResponse& response) RUNAHEAD_EXCLUDES(mu_);
   void Ended(const absl::Status& status) RUNAHEAD_EXCLUDES(mu_);
@@ -43,10 +43,11 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   const std::shared_ptr<CallContext> context_;
   const bool stream_;
+  const int64_t choices_per_prompt_;
   GatewayMetrics& metrics_;
   Mutex mu_;
   std::unique_ptr<OpenAiAnswer> answer_ RUNAHEAD_GUARDED_BY(mu_);
-  ByteBudget::Lease memory_ RUNAHEAD_GUARDED_BY(mu_);
+  ByteBudget::Lease memory_ RUNAHEAD_GUARDED_BY(mu_);  // of echoed prompts, and of an answer that goes out whole
   std::vector<std::weak_ptr<Call>> calls_ RUNAHEAD_GUARDED_BY(mu_);
   int running_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   bool begun_ RUNAHEAD_GUARDED_BY(mu_) = false;  // of a stream: 200 is said

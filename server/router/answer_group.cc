@@ -109,15 +109,17 @@ Task<absl::Status> AnswerGroup::Run(std::function<void()> settled) {
 Task<> AnswerGroup::Answer(int32_t answer, v1::GenerateRequest request, AnswerShare share,
                            std::function<void()> settled) {
   RequestRecord record;
+  ByteBudget::Lease memory;
   {
     Sink sink(*this, answer);
     Session session(router_, std::move(request), arrival_, deadline_, cancel_, sink, caller_, std::move(share.memory),
                     tenant_, std::move(share.grant), {answer, answers_, this});
     const absl::Status status = co_await session.Run(std::move(settled));
     record = session.Record(status);
+    memory = session.TakeMemory();
   }
   if (!record.status.ok()) Failed(answer, record.status);
-  Ended(answer, std::move(record));  // after which the group may be gone
+  Ended(answer, std::move(record), std::move(memory));  // after which the group may be gone
 }
 
 void AnswerGroup::Took(absl::Span<const int32_t> prompt, int32_t max_tokens, std::vector<AnswerShare> shares) {
@@ -177,8 +179,9 @@ void AnswerGroup::Failed(int32_t answer, const absl::Status& status) {
   cancel_.Cancel(absl::CancelledError(absl::StrCat("answer ", answer, " of the same call has failed")));
 }
 
-void AnswerGroup::Ended(int32_t answer, RequestRecord record) {
+void AnswerGroup::Ended(int32_t answer, RequestRecord record, ByteBudget::Lease memory) {
   MutexLock lock(mu_);
+  kept_.push_back(std::move(memory));
   ended_.emplace(answer, std::move(record));
   changed_.Notify();
 }

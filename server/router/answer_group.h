@@ -61,7 +61,7 @@ class AnswerGroup final : private AnswerSiblings {
   bool AllEnded(int32_t begun) const RUNAHEAD_EXCLUDES(mu_);
   void Began() RUNAHEAD_EXCLUDES(mu_);
   void Failed(int32_t answer, const absl::Status& status) RUNAHEAD_EXCLUDES(mu_);
-  void Ended(int32_t answer, RequestRecord record) RUNAHEAD_EXCLUDES(mu_);
+  void Ended(int32_t answer, RequestRecord record, ByteBudget::Lease memory) RUNAHEAD_EXCLUDES(mu_);
   // What the call comes to, once all have ended.
   absl::Status Close() RUNAHEAD_EXCLUDES(mu_);
 
@@ -85,7 +85,8 @@ class AnswerGroup final : private AnswerSiblings {
   bool may_begin_ RUNAHEAD_GUARDED_BY(mu_) = false;
   int32_t began_ RUNAHEAD_GUARDED_BY(mu_) = 0;  // that have their workers
   std::map<int32_t, RequestRecord> ended_ RUNAHEAD_GUARDED_BY(mu_);
-  absl::Status failure_ RUNAHEAD_GUARDED_BY(mu_);  // the first
+  std::vector<ByteBudget::Lease> kept_ RUNAHEAD_GUARDED_BY(mu_);  // of answers that ended, and may wait for the client
+  absl::Status failure_ RUNAHEAD_GUARDED_BY(mu_);                 // the first
 };
 
 }  // namespace runahead

@@ -90,7 +90,7 @@ bool FleetQueue::StandForReturn(const Ticket& ticket, const ChainRequest& reques
                                 absl::StatusOr<bool>& returned) {
   MutexLock lock(mu_);
   returned = returns_ != absence.returns && absence.began < absence.until;
-  const bool may_queue = ticket.settled_ || queue_size_ > 0;
+  const bool may_queue = ticket.settled_ || ticket.admitted_ || queue_size_ > 0;
   if (*returned || !may_queue || absence.began >= EndOf(absence)) return false;
   if (const absl::Status full = Admit(ticket); !full.ok()) {
     returned = full;

@@ -212,7 +212,7 @@ void PrefillRun::Reported(int worker, const absl::Status& said, v1::JobCause cau
   const bool own = cause == v1::JOB_CAUSE_OWN && !absl::IsUnavailable(said) && !of_request;
   if (said.ok() || own) ejections.Judge(WorkerRole::kPrefill, worker, said);
   MutexLock lock(mu_);
-  if (said.ok() && scores_ && !scores_->Complete(PlaceOf(worker))) {
+  if (said.ok() && scores_ && !failed_.cancelled() && !scores_->Complete(PlaceOf(worker))) {
     FailScores(worker, absl::UnavailableError(absl::StrCat(
                            "its build ", Member(worker)->capabilities.build(),
                            " does not report all log probabilities of its part (prompt_logprobs): it is older than "

@@ -144,7 +144,7 @@ Sequencer::Calls Sequencer::Dispatch(int worker, const v1::ControlReport& report
     calls.push_back([event = found->second.events.first_token, token = report.first_token()] { event(token); });
   } else if (report.has_scores()) {
     const auto found = jobs_.find(report.scores().job());
-    if (found == jobs_.end() || found->second.cancel_sent || !found->second.events.scores) return calls;
+    if (found == jobs_.end() || !found->second.events.scores) return calls;
     calls.push_back([event = found->second.events.scores, worker, &report] { event(worker, report.scores()); });
   } else if (report.has_done()) {
     const auto found = jobs_.find(report.done().job());

@@ -69,7 +69,7 @@ struct JobEvents {
   std::function<void(int worker, const absl::Status& said, v1::JobCause cause)> reported;
   // What a member recorded, where that was asked for; before its member_free. May be absent.
   std::function<void(int worker, const v1::TraceSpans&)> spans = {};
-  // What a member's tokens were given, where that was asked for; none once the job cannot end well. May be absent.
+  // What a member's tokens were given, where that was asked for. May be absent.
   std::function<void(int worker, const v1::PromptScores&)> scores = {};
 };
 

@@ -74,10 +74,10 @@ Task<absl::Status> Session::Prepare() {
   RUNAHEAD_CO_ASSIGN_OR_RETURN(prompt_, co_await On(*router_.work, Tokenize()));
   request_.clear_input();  // its ids stand for it from now on
   Truncate();
-  RUNAHEAD_CO_RETURN_IF_ERROR(TakePrompt());
   if (HasDrawRules(request_)) {
     RUNAHEAD_CO_RETURN_IF_ERROR(co_await On(*router_.work, TakeRules()));
   }
+  RUNAHEAD_CO_RETURN_IF_ERROR(TakePrompt());
   if (!request_.output_ids().empty()) {
     RUNAHEAD_CO_RETURN_IF_ERROR(co_await On(*router_.work, TakeOutput()));
   }
@@ -93,7 +93,7 @@ void Session::Truncate() {
 
 Task<absl::Status> Session::TakeRules() {
   RUNAHEAD_CO_ASSIGN_OR_RETURN(rules_, ResolveDrawRules(request_, *router_.tokenizer, router_.model));
-  co_return TakeMemory(memory_, memory_.bytes() + DrawRulesBytes(*rules_));
+  co_return absl::OkStatus();
 }
 
 absl::Status Session::TakePrompt() {
@@ -126,11 +126,12 @@ absl::Status Session::TakePrompt() {
 
 absl::Status Session::TakeForAnswers() {
   const int64_t tokens = static_cast<int64_t>(prompt_.size());
-  if (WantsScores()) scores_bytes_ = kBytesPerPromptLogprob * tokens * (request_.prompt_logprobs() + 1);
-  const int64_t of_ids = kBytesPerId * tokens + kBytesPerOutputId * max_tokens_;
-  const int64_t of_later = of_ids + static_cast<int64_t>(request_.ByteSizeLong());
+  const int64_t scores = WantsScores() ? tokens * (request_.prompt_logprobs() + 1) : 0;
+  const int64_t of_each =
+      kBytesPerId * tokens + kBytesPerOutputId * max_tokens_ + (rules_ ? DrawRulesBytes(*rules_) : 0);
+  const int64_t of_later = of_each + static_cast<int64_t>(request_.ByteSizeLong());
   const int64_t later = role_.answers - 1;
-  RUNAHEAD_RETURN_IF_ERROR(TakeMemory(memory_, of_ids + scores_bytes_ + later * of_later));
+  RUNAHEAD_RETURN_IF_ERROR(TakeMemory(memory_, of_each + kBytesPerPromptLogprob * scores + later * of_later));
   RUNAHEAD_RETURN_IF_ERROR(grant_.TakeTokens(tokens + int64_t{role_.answers} * max_tokens_));
   if (role_.siblings == nullptr) return absl::OkStatus();
   std::vector<AnswerShare> shares;
@@ -204,6 +205,7 @@ void Session::SendFirstOfPrompt() {
 
 // Those that an attempt before had sent are left out.
 void Session::SendScores() {
+  const bool wanted = WantsScores();
   while (std::optional<v1::PromptScores> scores = run_->TakeScores()) {
     const int had = std::max(0, next_scored_ - scores->index());
     if (had >= scores->logprobs_size()) continue;
@@ -218,9 +220,7 @@ void Session::SendScores() {
     next_scored_ = message.index() + message.logprobs_size();
     sink_.Send(std::move(response));
   }
-  if (scores_bytes_ == 0 || WantsScores()) return;
-  TakeMemory(memory_, memory_.bytes() - std::exchange(scores_bytes_, 0)).IgnoreError();  // giving back cannot fail
-  LetSiblingsCompute();  // whose tokens come behind them
+  if (wanted && !WantsScores()) LetSiblingsCompute();  // whose tokens come behind them
 }
 
 void Session::SendTokens(const google::protobuf::RepeatedPtrField<v1::SampledToken>& tokens) {
@@ -250,8 +250,8 @@ absl::Status Session::WithWayOn(const absl::Status& status) const {
                     (absl::IsOutOfRange(status) && !of_request) || failover_.retries_ended();
   if (!lost || !told_started_ || answer_->tokens() == 0) return status;
   const absl::Status told = absl::UnavailableError(absl::StrCat(
-      status.message(), "; to go on behind the ", answer_->tokens(),
-      " tokens that came, send the request again with the seed of `started`, and their ids as output_ids"));
+      status.message(), "; to go on behind the ", answer_->tokens(), " tokens that came, send the request again ",
+      role_.answers > 1 ? "without n, " : "", "with the seed of `started`, and their ids as output_ids"));
   const std::optional<absl::Duration> retry_after = RetryAfter(status);
   return retry_after ? WithRetryAfter(told, *retry_after) : told;
 }

@@ -109,6 +109,9 @@ class Session {
   // worker.
   Task<absl::Status> Run(std::function<void()> settled = [] {});
 
+  // What the request has taken, once Run() has returned: for whoever holds what the client has not read yet.
+  ByteBudget::Lease TakeMemory() { return std::move(memory_); }
+
   // What the log is to say, once Run() has returned with `status`.
   RequestRecord Record(const absl::Status& status) const;
 
@@ -230,7 +233,6 @@ class Session {
   std::optional<v1::DrawRules> rules_;  // absent: any token
   int32_t max_tokens_ = 0;
   int32_t next_scored_ = 1;      // the first token of the prompt whose scores the client does not have
-  int64_t scores_bytes_ = 0;     // of memory_, for those that it does not have
   int32_t brought_ = 0;          // of the answer's tokens, those that came with the request
   int32_t expected_output_ = 0;  // tokens, by what was known when the lease was asked for
   ChainRequest chain_;

@@ -56,6 +56,7 @@ Task<absl::Status> Session::ReachEnd(const std::function<void()>& settled) {
 Task<absl::Status> Session::PlaceFirst(const std::function<void()>& settled) {
   RUNAHEAD_CO_ASSIGN_OR_RETURN(const bool continued, co_await Continue(settled));
   if (continued) co_return absl::OkStatus();
+  if (role_.later()) co_return co_await Place(settled);  // its call has been admitted, and it may need no chain
   if (const absl::Status late = CheckDeadline(); !late.ok()) {
     router_.metrics.CountAdmissionRejection(AdmissionRejection::kDeadline);
     co_return late;

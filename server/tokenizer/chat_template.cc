@@ -148,7 +148,8 @@ absl::StatusOr<std::vector<int32_t>> ChatTemplate::Encode(const Tokenizer& token
   const Chat& chat = changed ? *changed : given;
   const auto render = [&](const Chat& one) { return Rendered(one, keep_going); };
   RUNAHEAD_ASSIGN_OR_RETURN(const MarkedText text, render(chat));
-  RUNAHEAD_RETURN_IF_ERROR(CheckNothingIsLost(chat, ChosenFor(chat)->forms, text, render));
+  RUNAHEAD_RETURN_IF_ERROR(
+      CheckNothingIsLost(chat, ChosenFor(chat)->forms, /*each_system=*/changed.has_value(), text, render));
   return tokenizer.EncodeParts(Parts(text), keep_going);
 }
 

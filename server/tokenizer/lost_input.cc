@@ -47,10 +47,14 @@ absl::StatusOr<bool> IsLost(const Chat& chat, int message, const ContentForms& f
 
 }  // namespace
 
-absl::Status CheckNothingIsLost(const Chat& chat, const ContentForms& forms, const MarkedText& text, Render render) {
+absl::Status CheckNothingIsLost(const Chat& chat, const ContentForms& forms, bool each_system, const MarkedText& text,
+                                Render render) {
   std::vector<int> newest = {NewestOf(chat, {"user", "tool"})};
   for (const std::string_view role : {"system", "developer"}) {
     if (!forms.Reads(role)) newest.push_back(NewestOf(chat, {role}));
+  }
+  for (size_t i = 0; each_system && i < chat.messages.size(); ++i) {
+    if (chat.messages[i].role == "system") newest.push_back(static_cast<int>(i));
   }
   for (const int message : newest) {
     if (message < 0) continue;

@@ -17,7 +17,8 @@ namespace runahead {
 // is not found as it is, or the template reads none of that role, the chat is rendered twice with another in its place:
 // what is the same then holds nothing of it, in whatever form. `render` is what made `text`; what it fails with but
 // INVALID_ARGUMENT is the answer.
-absl::Status CheckNothingIsLost(const Chat& chat, const ContentForms& forms, const MarkedText& text,
+// `each_system`: of all of the chat's system messages something stands there.
+absl::Status CheckNothingIsLost(const Chat& chat, const ContentForms& forms, bool each_system, const MarkedText& text,
                                 absl::FunctionRef<absl::StatusOr<MarkedText>(const Chat&)> render);
 
 }  // namespace runahead

@@ -31,10 +31,10 @@ class CompletionChoice : public ChoiceWriter {
   CompletionChoice(const OpenAiCalls& calls, int choice)
       : stream_(calls.stream),
         with_logprobs_(calls.logprobs),
-        prompt_of_ids_(!CallOf(calls, choice).has_prompt()),
+        text_of_tokens_(!CallOf(calls, choice).has_prompt() || CallOf(calls, choice).has_truncate_prompt()),
         choice_(choice),
-        prompt_(calls.echo ? CallOf(calls, choice).prompt() : ""),
         awaits_prompt_(calls.echo && calls.logprobs),
+        prompt_(calls.echo && !(awaits_prompt_ && text_of_tokens_) ? CallOf(calls, choice).prompt() : ""),
         text_(prompt_),
         logprobs_(calls.top_logprobs, awaits_prompt_ ? 0 : CountCharacters(text_)) {}
 
@@ -43,12 +43,12 @@ class CompletionChoice : public ChoiceWriter {
 
   std::vector<std::string> AddPrompt(const v1::PromptLogprobs& logprobs) override {
     if (!awaits_prompt_) return {};
-    if (prompt_of_ids_) {
+    if (text_of_tokens_) {
       for (const v1::TokenLogprobs& token : logprobs.logprobs()) {
         if (!token.top().empty()) text_ += BytesOf(token.top(0));
       }
     }
-    logprobs_.AddPrompt(logprobs, prompt_of_ids_ ? std::nullopt : std::optional<absl::string_view>(prompt_));
+    logprobs_.AddPrompt(logprobs, text_of_tokens_ ? std::nullopt : std::optional<absl::string_view>(prompt_));
     return Pending();
   }
 
@@ -84,10 +84,10 @@ class CompletionChoice : public ChoiceWriter {
 
   const bool stream_;
   const bool with_logprobs_;
-  const bool prompt_of_ids_;
+  const bool text_of_tokens_;  // of a prompt with log probabilities: it is of ids, or only its end is used
   const int choice_;
-  const std::string prompt_;  // that is echoed
   const bool awaits_prompt_;  // its tokens are echoed with their log probabilities
+  const std::string prompt_;  // that is echoed as it came
   std::string text_;          // that was not returned yet
   CompletionLogprobs logprobs_;
   absl::string_view reason_ = "null";

@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "server/gateway/openai/json_text.h"
 
@@ -81,30 +82,38 @@ std::string ChatLogprobs::Take() {
 
 void CompletionLogprobs::Add(const v1::Tokens& tokens) {
   for (const v1::TokenLogprobs& logprobs : tokens.logprobs()) {
-    if (logprobs.top().empty()) continue;
-    const v1::TokenLogprob& chosen = logprobs.top(0);
-    AddToJson(tokens_, JsonString(chosen.text()));
-    AddToJson(logprobs_, LogprobText(chosen));
-    AddToJson(tops_, TopsByText(logprobs, top_));
-    AddOffset(BytesOf(chosen));
+    if (!logprobs.top().empty()) AddScored(logprobs, BytesOf(logprobs.top(0)));
   }
 }
 
+// `bytes`: of the token, those that are of the text.
+void CompletionLogprobs::AddScored(const v1::TokenLogprobs& logprobs, absl::string_view bytes) {
+  AddToJson(tokens_, JsonString(logprobs.top(0).text()));
+  AddToJson(logprobs_, LogprobText(logprobs.top(0)));
+  AddToJson(tops_, TopsByText(logprobs, top_));
+  AddOffset(bytes);
+}
+
 void CompletionLogprobs::AddPrompt(const v1::PromptLogprobs& prompt, std::optional<absl::string_view> text) {
-  v1::Tokens others;
   for (int i = 0; i < prompt.logprobs_size(); ++i) {
     const v1::TokenLogprobs& logprobs = prompt.logprobs(i);
-    if (prompt.index() + i > 0 || logprobs.top().empty()) {
-      *others.add_logprobs() = logprobs;
+    if (logprobs.top().empty()) continue;
+    const bool first = prompt.index() + i == 0;
+    absl::string_view bytes = BytesOf(logprobs.top(0));
+    if (text.has_value() && !begun_) {
+      if (!absl::StartsWith(*text, bytes)) absl::ConsumePrefix(&bytes, " ");
+      if (first && !absl::StartsWith(*text, bytes)) bytes = "";
+      begun_ = !first || !bytes.empty();
+    }
+    if (!first) {
+      AddScored(logprobs, bytes);
       continue;
     }
-    const v1::TokenLogprob& first = logprobs.top(0);
-    AddToJson(tokens_, JsonString(first.text()));
+    AddToJson(tokens_, JsonString(logprobs.top(0).text()));
     AddToJson(logprobs_, "null");
     AddToJson(tops_, "null");
-    AddOffset(text.has_value() && !absl::StartsWith(*text, BytesOf(first)) ? "" : BytesOf(first));
+    AddOffset(bytes);
   }
-  Add(others);
 }
 
 // A token that goes on with a character stands where that began.

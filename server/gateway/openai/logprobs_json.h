@@ -37,17 +37,20 @@ class CompletionLogprobs {
 
   void Add(const v1::Tokens& tokens);
   // Of a prompt, before all else. Nothing says what its first token had: that is null. `text` is the prompt's, where it
-  // was one: a first token that it does not begin with is the model's own begin token, which takes no place in it.
+  // was one: a first token that it does not begin with is the model's own begin token, which takes no place in it, and
+  // a blank that some models put before a text is none of it.
   void AddPrompt(const v1::PromptLogprobs& prompt, std::optional<absl::string_view> text);
   bool empty() const { return tokens_.empty(); }
   // As above. The offsets go on.
   std::string Take();
 
  private:
+  void AddScored(const v1::TokenLogprobs& logprobs, absl::string_view bytes);
   void AddOffset(absl::string_view bytes);
 
   int top_;
   int64_t characters_;  // that began before the next token
+  bool begun_ = false;  // a token of the prompt has taken its place in the text
   std::string tokens_;
   std::string logprobs_;
   std::string tops_;

@@ -81,9 +81,12 @@ absl::Status AddCalls(JsonObject& body, std::vector<v1::GenerateRequest> prompts
   }
   size_t bytes = 0;
   for (const v1::GenerateRequest& prompt : prompts) bytes += prompt.ByteSizeLong();
-  if (bytes > kMaxCallBytes) {
-    return InvalidField("prompt", absl::StrCat("with all else of the request, once for each prompt, it has more than ",
-                                               kMaxCallBytes, " bytes; send several requests"));
+  const size_t copies = calls.echo ? static_cast<size_t>(calls.choices_per_prompt) : 1;
+  if (bytes * copies > kMaxCallBytes) {
+    return InvalidField(
+        copies > 1 ? field : "prompt",
+        absl::StrCat("with all else of the request, once for each prompt", copies > 1 ? " and echo" : "",
+                     ", it has more than ", kMaxCallBytes, " bytes; send several requests"));
   }
   calls.calls = std::move(prompts);
   if (calls.choices_per_prompt == 1) return absl::OkStatus();

@@ -17,7 +17,7 @@ namespace runahead {
 
 // One request has at most so many answers: its prompts times n.
 inline constexpr int kMaxAnswers = 128;
-// Of all its calls: each has what the request says beside its prompt.
+// Of all its calls, each of which has what the request says beside its prompt, and of all echoes of their prompts.
 inline constexpr size_t kMaxCallBytes = size_t{64} << 20;
 
 struct ModelMember {
@@ -30,8 +30,8 @@ absl::StatusOr<ModelMember> ReadModel(JsonObject& body, const DoorFacts& facts);
 // stream and stream_options.
 absl::Status ReadStreaming(JsonObject& body, OpenAiCalls& calls);
 
-// max_completion_tokens or, where that is absent, max_tokens; where both are, `otherwise`, of which none is all that the
-// context leaves. 0 only where the calls echo the prompt with log probabilities.
+// max_completion_tokens or, where that is absent, max_tokens; where both are, `otherwise`, of which none is all that
+// the context leaves. 0 only where the calls echo the prompt with log probabilities.
 absl::Status ReadMaxTokens(JsonObject& body, std::optional<int64_t> otherwise, const OpenAiCalls& calls,
                            v1::StopConditions& stop);
 

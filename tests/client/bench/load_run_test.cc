@@ -191,6 +191,30 @@ TEST_F(LoadRunTest, WithARateTimesCountFromThePlannedStart) {
   EXPECT_FALSE(outcome.records[2].held);
 }
 
+TEST_F(LoadRunTest, WhoStandsBehindOneThatIsHeldIsHeldToo) {
+  PoissonArrivals same(1, 5);
+  same.Next();
+  same.Next();
+  const absl::Duration third = same.Next(), fourth = same.Next();
+  Begin({.requests = 4, .concurrency = 2, .planned = true}, 1);
+  door_.Asked(0);
+  clock_.AwaitWaiters(1);
+  clock_.Advance(third);
+  door_.Asked(1);
+  clock_.AwaitWaiters(1);  // the third one's time has come, and it waits for a place
+  clock_.Advance(fourth - third + absl::Seconds(1));
+  Answer(0);
+  Answer(1);
+  Answer(2);
+  Answer(3);
+  const LoadOutcome& outcome = End();
+  for (const size_t number : {2, 3}) {
+    EXPECT_TRUE(outcome.records[number].held) << number;
+    EXPECT_GT(outcome.records[number].late, absl::ZeroDuration()) << number;
+  }
+  EXPECT_FALSE(outcome.records[0].held || outcome.records[1].held);
+}
+
 TEST_F(LoadRunTest, WhoIsHeldByTheConcurrencySaysSo) {
   PoissonArrivals same(1, 5);
   same.Next();

@@ -424,6 +424,14 @@ TEST_F(FromFile, DeveloperMessagesAreSystemOnesWhereTheTemplateWritesOnlyThese) 
   EXPECT_EQ(*only_system.Render(developer), *only_system.Render(system));
   EXPECT_EQ(*only_system.Encode(*tokenizer_, developer), *only_system.Encode(*tokenizer_, system));
   EXPECT_THAT(only_system.LeftOut(), testing::Not(testing::Contains("developer messages")));
+  // Nothing is lost in silence of either where a template writes one system message only.
+  Load("{{ messages[0].content if messages[0].role == 'system' }}{{ messages[-1].content }}");
+  EXPECT_THAT(
+      std::string(ChatTemplate::FromModel(*file_, *tokenizer_)
+                      ->Encode(*tokenizer_, Of({{"system", "Be kind."}, {"developer", "Be brief."}, {"user", "b"}}))
+                      .status()
+                      .message()),
+      testing::StartsWith("messages[1].content: the model's chat template leaves it out"));
   Load(Leaving("nobody").c_str());
   EXPECT_THAT(*ChatTemplate::FromModel(*file_, *tokenizer_)->Render(developer), HasSubstr("developer\na"));
   Load("{% for m in messages %}{% if m.role in ['user', 'assistant'] %}{{ m.content }}{% endif %}{% endfor %}");

@@ -489,6 +489,28 @@ TEST(CompletionAnswer, AScoredPromptWithoutBeginTokenHasItsFirstTokensPlace) {
   EXPECT_EQ(events[0]["choices"][0]["text"], "Once up");
 }
 
+TEST(CompletionAnswer, ABlankThatTheModelPutsBeforeATextIsNoneOfIt) {
+  for (const bool begin_token : {false, true}) {
+    OpenAiCalls calls = EchoOf("Once up", false);
+    calls.logprobs = true;
+    std::vector<std::pair<std::string, std::string>> tokens = {{" Once", ""}, {" up", ""}};
+    if (begin_token) tokens.insert(tokens.begin(), {"<s>", ""});
+    const std::vector<Json> events =
+        EventsOf(calls, {StartedWith(7), PromptOf(0, tokens), FinishedWith("", v1::FINISH_REASON_LENGTH, 3, 0, 0)});
+    EXPECT_EQ(events[0]["choices"][0]["logprobs"]["text_offset"], Json::parse(begin_token ? "[0,0,4]" : "[0,4]"));
+  }
+}
+
+TEST(CompletionAnswer, OfAPromptThatIsCutTheTokensSayTheText) {
+  OpenAiCalls calls = EchoOf("a b c d", false);
+  calls.logprobs = true;
+  calls.calls[0].set_truncate_prompt(2);
+  const std::vector<Json> events = EventsOf(calls, {StartedWith(7), PromptOf(0, {{" c", ""}, {" d", ""}}),
+                                                    FinishedWith("", v1::FINISH_REASON_LENGTH, 2, 0, 0)});
+  EXPECT_EQ(events[0]["choices"][0]["text"], " c d");
+  EXPECT_EQ(events[0]["choices"][0]["logprobs"]["text_offset"], Json::parse("[0,2]"));
+}
+
 TEST(CompletionAnswer, AScoredPromptOfIdsHasTheTextOfItsTokens) {
   for (const bool stream : {false, true}) {
     OpenAiCalls calls = CallsOf(false, stream);

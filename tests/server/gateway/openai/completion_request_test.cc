@@ -70,6 +70,12 @@ TEST(CompletionRequest, EchoAsksForLogprobsOfThePromptOnlyWithLogprobs) {
   for (const v1::GenerateRequest& call : scored.calls) EXPECT_EQ(call.prompt_logprobs(), 4);
 }
 
+TEST(CompletionRequest, EchoesOfALongPromptAreBounded) {
+  const std::string prompt = absl::StrCat("{\"prompt\":\"", std::string(2 << 20, 'x'), "\",\"n\":64");
+  EXPECT_EQ(BlamedField(ReadCompletionRequest(prompt + ",\"echo\":true}", kServed).status()), "n");
+  EXPECT_TRUE(ReadCompletionRequest(prompt + "}", kServed).ok());
+}
+
 TEST(CompletionRequest, ScoringAloneGeneratesNothing) {
   const OpenAiCalls calls = ReadCompletion(R"("prompt":"a","echo":true,"logprobs":0,"max_tokens":0)");
   EXPECT_TRUE(calls.calls[0].stop().has_max_tokens() && calls.calls[0].has_prompt_logprobs());
@@ -145,10 +151,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadCompletion{"prompt[0][0]: it is 2147483648; the id of a token is allowed", "\"prompt\":[[2147483648]]"},
         BadCompletion{"logprobs: it is true; an integer from 0 to 20 is allowed", "\"prompt\":\"a\",\"logprobs\":true"},
         BadCompletion{"logprobs: it is 21; an integer from 0 to 20 is allowed", "\"prompt\":\"a\",\"logprobs\":21"},
-        BadCompletion{
-            "max_tokens: it is 0; an integer of at least 1 is allowed. A completion with \"echo\": true and \"logprobs\" "
-            "may have 0, for the prompt's log probabilities alone",
-            "\"prompt\":\"a\",\"max_tokens\":0,\"echo\":true"},
+        BadCompletion{"max_tokens: it is 0; an integer of at least 1 is allowed. A completion with \"echo\": true and "
+                      "\"logprobs\" "
+                      "may have 0, for the prompt's log probabilities alone",
+                      "\"prompt\":\"a\",\"max_tokens\":0,\"echo\":true"},
         BadCompletion{"echo: it is 1; true or false is allowed", "\"prompt\":\"a\",\"echo\":1"},
         BadCompletion{"echo: of a prompt of ids it goes with \"logprobs\" only, which bring the ids' text",
                       "\"prompt\":[1],\"echo\":true"},
