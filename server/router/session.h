@@ -110,7 +110,7 @@ class Session {
   Task<absl::Status> Run(std::function<void()> settled = [] {});
 
   // What the request has taken, once Run() has returned: for whoever holds what the client has not read yet.
-  ByteBudget::Lease TakeMemory() { return std::move(memory_); }
+  ByteBudget::Lease HandOverMemory() { return std::move(memory_); }
 
   // What the log is to say, once Run() has returned with `status`.
   RequestRecord Record(const absl::Status& status) const;
