@@ -18,6 +18,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/clock.h"
 #include "server/base/descriptor_limit.h"
+#include "server/base/printable.h"
 #include "server/base/text_file.h"
 
 namespace runahead {
