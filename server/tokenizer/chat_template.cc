@@ -137,8 +137,7 @@ std::optional<Chat> ChatTemplate::WithDevelopersAsSystem(const Chat& chat) const
 }
 
 absl::StatusOr<std::string> ChatTemplate::Render(const Chat& chat, KeepGoing keep_going) const {
-  const std::optional<Chat> changed = WithDevelopersAsSystem(chat);
-  RUNAHEAD_ASSIGN_OR_RETURN(const MarkedText text, Rendered(changed ? *changed : chat, keep_going));
+  RUNAHEAD_ASSIGN_OR_RETURN(const MarkedText text, Rendered(chat, keep_going));
   return ToUtf8(text);
 }
 

@@ -31,17 +31,18 @@ class ChatTemplate {
   // names the line and what stands there, fit for a line of a log.
   static absl::StatusOr<ChatTemplate> Parse(std::string_view source, std::string_view bos, std::string_view eos);
 
-  // The chat as text. A template that never writes developer messages, and writes system ones, gets those as these:
-  // clients of newer models say developer where others say system, and mean the same. INVALID_ARGUMENT when there is no
-  // message, one has no role, JSON is none, a variable is not free, the last message is to be continued and cannot be,
-  // or the template cannot render it: what the template itself complains about, or where it failed. It shows nothing of
-  // the messages. FAILED_PRECONDITION: the chat has no tools, and the model's only template is for those that do.
+  // The chat as text. INVALID_ARGUMENT when there is no message, one has no role, JSON is none, a variable is not free,
+  // the last message is to be continued and cannot be, or the template cannot render it: what the template itself
+  // complains about, or where it failed. It shows nothing of the messages. FAILED_PRECONDITION: the chat has no tools,
+  // and the model's only template is for those that do.
   absl::StatusOr<std::string> Render(const Chat& chat, KeepGoing keep_going = Always) const;
 
   // The chat as tokens. Control tokens come from the template alone: their names in what the caller gave are text, so
   // that no user can end a turn or write a system message. Of that, only roles that are well known (system, developer,
-  // user, assistant, tool) count as the template's: many templates make a control token of a role. As Render, and
-  // INVALID_ARGUMENT as CheckNothingIsLost (lost_input.h).
+  // user, assistant, tool) count as the template's: many templates make a control token of a role. A
+  // template that never writes developer messages, and writes system ones, gets those as these: clients of newer models
+  // say developer where others say system, and mean the same. As Render, and INVALID_ARGUMENT as CheckNothingIsLost
+  // (lost_input.h).
   absl::StatusOr<std::vector<int32_t>> Encode(const Tokenizer& tokenizer, const Chat& chat,
                                               KeepGoing keep_going = Always) const;
 
