@@ -4,6 +4,7 @@ has it, judged by Python's json and re, and by jsonschema where it is there.
 usage: structure_test.py RUNAHEAD MAKE_SYNTHETIC_GGUF [SCHEMAS]
 """
 
+import datetime
 import json
 import pathlib
 import random
@@ -56,7 +57,7 @@ def random_schema(dice, depth):
     if kind == "pattern":
         return {"type": "string", "pattern": dice.choice(["^[a-z]{2,5}$", "^(yes|no)$", "^[0-9]{3}-[0-9]{2}$"])}
     if kind == "format":
-        return {"type": "string", "format": dice.choice(["date", "time", "date-time", "ipv4", "uuid"])}
+        return {"type": "string", "format": dice.choice(["date", "time", "date-time", "ipv4", "ipv6", "uuid", "email"])}
     if kind == "multipleOf":
         return {"type": "integer", "multipleOf": dice.randint(2, 30), "minimum": 0, "maximum": 1000}
     if kind == "types":
@@ -83,6 +84,15 @@ def random_schema(dice, depth):
     if kind == "anyOf":
         return {"anyOf": [random_schema(dice, depth - 1) for _ in range(dice.randint(1, 3))]}
     return {"type": kind}
+
+
+def formats():
+    """Python's own, for jsonschema takes a time with an offset for none."""
+    checker = jsonschema.FormatChecker(["date", "ipv4", "ipv6", "uuid", "email"])
+    for name in ("time", "date-time"):
+        prefix = "2000-01-01T" if name == "time" else ""
+        checker.checks(name, ValueError)(lambda text, prefix=prefix: bool(datetime.datetime.fromisoformat(prefix + text)))
+    return checker
 
 
 class StructureTest(fixture.ClusterTest):
@@ -125,7 +135,7 @@ class StructureTest(fixture.ClusterTest):
                 value = json.loads(text)
                 if jsonschema is not None:
                     jsonschema.validate(value, schema, jsonschema.Draft202012Validator,
-                                        format_checker=jsonschema.FormatChecker())
+                                        format_checker=formats())
         print(f"{stopped} of {SCHEMAS} answers ended")
         self.assertGreaterEqual(stopped, 0.95 * SCHEMAS)
 
