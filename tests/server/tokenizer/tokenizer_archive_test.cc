@@ -1,9 +1,12 @@
 #include "server/tokenizer/tokenizer_archive.h"
 
+#include <array>
 #include <fstream>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -137,6 +140,15 @@ TEST(KeptTokenizerArchive, IsMadeOnce) {
   EXPECT_EQ(*first, archive);
   EXPECT_TRUE(held.expired());
   EXPECT_EQ(*kept.Get(), first);
+}
+
+TEST(KeptTokenizerArchive, WhoAskTogetherGetTheSame) {
+  KeptTokenizerArchive kept(*ParseGguf(LlamaKeys().Build()));
+  std::array<std::shared_ptr<const std::string>, 4> got;
+  std::vector<std::thread> askers;
+  for (auto& one : got) askers.emplace_back([&kept, &one] { one = *kept.Get(); });
+  for (std::thread& asker : askers) asker.join();
+  for (const auto& one : got) EXPECT_EQ(one, got[0]);
 }
 
 TEST(KeptTokenizerArchive, KeepsWhyThereIsNone) {
