@@ -14,23 +14,28 @@
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/printable.h"
+#include "server/grammar/grammar_work.h"
 #include "server/grammar/vocabulary_bytes.h"
 #include "server/grammar/xgrammar_messages.h"
 
 namespace runahead {
 namespace {
 
+constexpr const char* kLess = "smaller counts, and fewer parts that may be left out, take less";
+
 class CompiledForm : public CompiledGrammar {
  public:
-  explicit CompiledForm(xgrammar::CompiledGrammar compiled)
-      : compiled_(std::move(compiled)), bytes_(compiled_.MemorySizeBytes()) {}
+  CompiledForm(xgrammar::CompiledGrammar compiled, int64_t token_work)
+      : compiled_(std::move(compiled)), bytes_(compiled_.MemorySizeBytes()), token_work_(token_work) {}
   size_t bytes() const override { return bytes_; }
   std::unique_ptr<GrammarState> Begin() const override;
   const xgrammar::CompiledGrammar& compiled() const { return compiled_; }
+  int64_t token_work() const { return token_work_; }
 
  private:
   const xgrammar::CompiledGrammar compiled_;
   const size_t bytes_;
+  const int64_t token_work_;
 };
 
 class MatcherState : public GrammarState {
@@ -79,17 +84,23 @@ class MatcherState : public GrammarState {
     return static_cast<const CompiledForm&>(*grammar_).compiled().GetTokenizerInfo().GetVocabSize();
   }
 
-  static absl::Status Guarded(const std::function<void()>& act) {
+  absl::Status Guarded(const std::function<void()>& act) {
+    if (!broken_.ok()) return broken_;
     try {
+      const GrammarWork work(static_cast<const CompiledForm&>(*grammar_).token_work());
       act();
+    } catch (const GrammarWorkTooMuch&) {
+      broken_ = absl::OutOfRangeError(
+          absl::StrCat("structure: what the form allows here takes too much work to find out; ", kLess));
     } catch (const std::exception& error) {
-      return absl::InternalError(absl::StrCat("structure: ", OneLine(error.what())));
+      broken_ = absl::InternalError(absl::StrCat("structure: ", OneLine(error.what())));
     }
-    return absl::OkStatus();
+    return broken_;
   }
 
   std::shared_ptr<const CompiledGrammar> grammar_;
   xgrammar::GrammarMatcher matcher_;
+  absl::Status broken_;  // the matcher is not to be used any more
 };
 
 std::unique_ptr<GrammarState> CompiledForm::Begin() const {
@@ -102,8 +113,9 @@ xgrammar::TokenizerInfo Vocabulary(const std::vector<std::string>& bytes, const 
 
 class CachingCompiler : public GrammarCompiler {
  public:
-  CachingCompiler(const std::vector<std::string>& bytes, const std::vector<int32_t>& ends, size_t cache_bytes)
-      : cache_bytes_(cache_bytes),
+  CachingCompiler(const std::vector<std::string>& bytes, const std::vector<int32_t>& ends,
+                  const GrammarCompilerOptions& options)
+      : options_(options),
         text_(Vocabulary(bytes, ends), /*max_threads=*/1, /*cache_enabled=*/false),
         json_(Vocabulary(JsonVocabularyBytes(bytes), ends), /*max_threads=*/1, /*cache_enabled=*/false) {}
 
@@ -157,7 +169,7 @@ class CachingCompiler : public GrammarCompiler {
     recent_.push_front(key);
     entry->place = recent_.begin();
     kept_bytes_ += BytesOf(*entry, key);
-    while (kept_bytes_ > cache_bytes_ && !recent_.empty()) {
+    while (kept_bytes_ > options_.cache_bytes && !recent_.empty()) {
       const auto oldest = entries_.find(recent_.back());
       kept_bytes_ -= BytesOf(*oldest->second, oldest->first);
       entries_.erase(oldest);
@@ -172,17 +184,24 @@ class CachingCompiler : public GrammarCompiler {
   absl::StatusOr<std::shared_ptr<const CompiledGrammar>> CompileNow(const CheckedStructure& checked) {
     const XgrammarWarnings warnings;
     try {
-      auto form = std::make_shared<const CompiledForm>(
-          checked.is_json ? CompileJson(checked) : text_.CompileGrammar(xgrammar::Grammar::FromEBNF(checked.text)));
+      const auto form = std::make_shared<const CompiledForm>(Compiled(checked), options_.token_work);
       // What is left out would not be kept.
       if (!warnings.first().empty()) return absl::InvalidArgumentError(OneLine(warnings.first()));
       RUNAHEAD_RETURN_IF_ERROR(CheckBegin(form));
       return form;
+    } catch (const GrammarWorkTooMuch&) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("it takes too much work to compile for this model's tokens; ", kLess));
     } catch (const std::bad_alloc&) {
       return absl::ResourceExhaustedError("structure: there is no memory to compile it");
     } catch (const std::exception& error) {
       return absl::InvalidArgumentError(OneLine(error.what()));
     }
+  }
+
+  xgrammar::CompiledGrammar Compiled(const CheckedStructure& checked) {
+    const GrammarWork work(options_.compile_work);
+    return checked.is_json ? CompileJson(checked) : text_.CompileGrammar(xgrammar::Grammar::FromEBNF(checked.text));
   }
 
   xgrammar::CompiledGrammar CompileJson(const CheckedStructure& checked) {
@@ -199,14 +218,18 @@ class CachingCompiler : public GrammarCompiler {
   static absl::Status CheckBegin(const std::shared_ptr<const CompiledForm>& form) {
     const std::unique_ptr<GrammarState> state = form->Begin();
     std::vector<uint32_t> allowed((form->compiled().GetTokenizerInfo().GetVocabSize() + 31) / 32);
-    RUNAHEAD_RETURN_IF_ERROR(state->FillMask(absl::MakeSpan(allowed)).status());
+    const absl::Status filled = state->FillMask(absl::MakeSpan(allowed)).status();
+    if (absl::IsOutOfRange(filled)) {
+      return absl::InvalidArgumentError(absl::StrCat("how a text of it begins takes too much work to find out; ", kLess));
+    }
+    RUNAHEAD_RETURN_IF_ERROR(filled);
     for (const uint32_t word : allowed) {
       if (word != 0) return absl::OkStatus();
     }
     return absl::InvalidArgumentError("no token of the model begins a text of this form");
   }
 
-  const size_t cache_bytes_;
+  const GrammarCompilerOptions options_;
   xgrammar::GrammarCompiler text_;
   xgrammar::GrammarCompiler json_;
   Mutex mu_;
@@ -230,7 +253,7 @@ absl::StatusOr<std::unique_ptr<GrammarCompiler>> GrammarCompiler::Create(const T
     if (id < options.vocabulary_size) ends.push_back(id);
   }
   try {
-    return std::make_unique<CachingCompiler>(bytes, ends, options.cache_bytes);
+    return std::make_unique<CachingCompiler>(bytes, ends, options);
   } catch (const std::exception& error) {
     return absl::InternalError(absl::StrCat("the vocabulary for structured output: ", OneLine(error.what())));
   }

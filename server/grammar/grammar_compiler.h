@@ -30,6 +30,10 @@ struct GrammarCompilerOptions {
   int64_t vocabulary_size = 0;
   // Of compiled forms that are kept for who asks for them next.
   size_t cache_bytes = size_t{64} << 20;
+  // Steps of xgrammar (grammar_work.h) for a form, some ten seconds, and for what one token may be, 0.4 s. They are there
+  // for forms that would never end: a text of 1000 characters at most takes a tenth of both with 49,152 tokens.
+  int64_t compile_work = int64_t{1} << 29;
+  int64_t token_work = int64_t{1} << 23;
 };
 
 // Safe for any number of threads. Takes some megabytes for the vocabulary, and milliseconds to seconds to compile: not
@@ -41,7 +45,7 @@ class GrammarCompiler {
                                                                  const GrammarCompilerOptions& options);
   virtual ~GrammarCompiler() = default;
 
-  // INVALID_ARGUMENT as CheckStructure, and for what only compiling finds. Who asks for what another thread compiles
+  // INVALID_ARGUMENT as CheckStructure, and for what only compiling finds, as that it takes more than compile_work. Who asks for what another thread compiles
   // waits for that.
   virtual absl::StatusOr<std::shared_ptr<const CompiledGrammar>> Compile(const StructureSpec& spec) = 0;
 };
@@ -54,13 +58,15 @@ class GrammarState {
  public:
   virtual ~GrammarState() = default;
 
-  // The answer goes on with `id`. INVALID_ARGUMENT where the form does not allow it; the state stays as it was. An end
+  // The answer goes on with `id`. INVALID_ARGUMENT where the form does not allow it; the state stays as it was. Other
+  // errors as FillMask. An end
   // token ends the answer: nothing goes on behind it.
   virtual absl::Status Accept(int32_t id) = 0;
 
   // Bit id % 32 of word id / 32 says whether `id` may come next; `allowed` has vocabulary_size / 32 words, rounded up.
   // False: any token may, but for those that are never allowed. `allowed` is set in both cases. All bits are 0 where no
-  // token goes on: behind an end token, or where the vocabulary has none for what must come. INTERNAL: a fault.
+  // token goes on: behind an end token, or where the vocabulary has none for what must come. OUT_OF_RANGE: it takes more
+  // than token_work; INTERNAL: a fault. After both the state only says so.
   virtual absl::StatusOr<bool> FillMask(absl::Span<uint32_t> allowed) = 0;
 
   // Whether what there is has the form as a whole: the answer may end.

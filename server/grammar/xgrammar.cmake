@@ -41,32 +41,66 @@ if(NOT RUNAHEAD_STRUCTURE STREQUAL OFF)
   endif()
 endif()
 
-# In 0.2.8 what is optional leads from its begin to its end: where that goes on, as behind "/" [0-9]+, what goes on there
-# is taken without what must come before it, and `a(/[0-9]+)?` has "a7". In `list`, a variable, a mended copy takes the
-# file's place; it stops where the file is another one.
-function(runahead_mend_xgrammar list)
-  set(file ${RUNAHEAD_XGRAMMAR_SOURCES}/cpp/fsm.cc)
+# In `list`, a variable, a mended copy of `name` takes the file's place. It stops where the file is another one.
+function(runahead_mend_xgrammar_file list name)
+  set(file ${RUNAHEAD_XGRAMMAR_SOURCES}/cpp/${name})
   file(READ ${file} text)
-  set(wrong [[
+  while(ARGN)
+    list(POP_FRONT ARGN wrong right)
+    string(REPLACE "${${wrong}}" "${${right}}" mended "${text}")
+    if(mended STREQUAL text)
+      message(FATAL_ERROR "${file} is not the one that is mended here")
+    endif()
+    set(text "${mended}")
+  endwhile()
+  set(copy ${CMAKE_CURRENT_BINARY_DIR}/mended/${name})
+  file(GENERATE OUTPUT ${copy} CONTENT "${text}")
+  set(files ${${list}})
+  list(REMOVE_ITEM files ${file})
+  set(${list} ${files} ${copy} PARENT_SCOPE)
+endfunction()
+
+function(runahead_mend_xgrammar list)
+  # In 0.2.8 what is optional leads from its begin to its end: where that goes on, as behind "/" [0-9]+, what goes on
+  # there is taken without what must come before it, and `a(/[0-9]+)?` has "a7".
+  set(optional [[
   if (!ends_.empty()) {
     fsm.AddEpsilonEdge(start_, ends_.front());
   }
   return FSMWithStartEnd(fsm, start_, ends_);
 ]])
-  set(right [[
+  set(optional_mended [[
   const auto begin = fsm.AddState();
   fsm.AddEpsilonEdge(begin, start_);
   auto ends = ends_;
   ends.push_back(begin);
   return FSMWithStartEnd(fsm, begin, ends);
 ]])
-  string(REPLACE "${wrong}" "${right}" mended "${text}")
-  if(mended STREQUAL text)
-    message(FATAL_ERROR "${file} is not the one that is mended here")
-  endif()
-  set(copy ${CMAKE_CURRENT_BINARY_DIR}/mended/fsm.cc)
-  file(GENERATE OUTPUT ${copy} CONTENT "${mended}")
+  # Its work has no bound (grammar_work.h).
+  set(include [[
+#include "earley_parser.h"
+]])
+  set(include_mended [[
+#include "earley_parser.h"
+
+#include "server/grammar/grammar_work.h"
+]])
+  set(look [[
+bool RepeatDetector::IsVisited(const ParserState& state) const {
+]])
+  set(look_mended [[
+bool RepeatDetector::IsVisited(const ParserState& state) const {
+  ::runahead::SpendGrammarWork();
+]])
+  set(scan [[
+    Scan(state, ch);
+]])
+  set(scan_mended [[
+    ::runahead::SpendGrammarWork();
+    Scan(state, ch);
+]])
   set(files ${${list}})
-  list(REMOVE_ITEM files ${file})
-  set(${list} ${files} ${copy} PARENT_SCOPE)
+  runahead_mend_xgrammar_file(files fsm.cc optional optional_mended)
+  runahead_mend_xgrammar_file(files earley_parser.cc include include_mended look look_mended scan scan_mended)
+  set(${list} ${files} PARENT_SCOPE)
 endfunction()

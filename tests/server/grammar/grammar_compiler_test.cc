@@ -259,6 +259,37 @@ TEST(GrammarCompiler, ForgetsTheOldestBeyondItsBytes) {
   EXPECT_TRUE(state->Accept(kJsonFirstByte + 'a').ok()) << "what is in use stays";
 }
 
+TEST(GrammarCompiler, AFormThatTakesTooMuchWorkIsRefused) {
+  const auto of_little = *GrammarCompiler::Create(JsonTokenizer(), {.vocabulary_size = kHeadRows, .compile_work = 10'000});
+  const absl::Status status = of_little->Compile(Schema(R"({"type":"string","maxLength":1000})")).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("structure.json_schema: it takes too much work to compile"));
+  EXPECT_TRUE(of_little->Compile(Regex("a+")).ok()) << "others are compiled";
+  EXPECT_TRUE(MakeCompiler()->Compile(Schema(R"({"type":"string","maxLength":1000})")).ok());
+}
+
+// Parts that may be left out make each byte of each token look at all of them.
+TEST(GrammarCompiler, AFormWhoseTextsNobodyCouldBeginIsRefused) {
+  const auto of_little = *GrammarCompiler::Create(JsonTokenizer(), {.vocabulary_size = kHeadRows, .token_work = 1000});
+  const absl::Status status = of_little->Compile(Regex("([^b]?[^c]?){200}")).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("structure.regex: how a text of it begins takes too much work"));
+}
+
+TEST(GrammarCompiler, ATokenThatTakesTooMuchWorkEndsTheState) {
+  const auto compiler = *GrammarCompiler::Create(JsonTokenizer(), {.vocabulary_size = kHeadRows, .token_work = 1000});
+  const auto grammar = compiler->Compile(Grammar("root ::= \"a\" ([^b]? [^c]?){200}"));
+  ASSERT_TRUE(grammar.ok()) << grammar.status();
+  const auto state = (*grammar)->Begin();
+  std::vector<uint32_t> mask((kHeadRows + 31) / 32);
+  EXPECT_TRUE(state->FillMask(absl::MakeSpan(mask)).ok());
+  absl::Status ended = state->Accept(kJsonFirstByte + 'a');
+  if (ended.ok()) ended = state->FillMask(absl::MakeSpan(mask)).status();
+  EXPECT_EQ(ended.code(), absl::StatusCode::kOutOfRange) << ended;
+  EXPECT_EQ(state->Accept(kJsonFirstByte + 'x'), ended);
+  EXPECT_EQ(state->FillMask(absl::MakeSpan(mask)).status(), ended);
+}
+
 TEST(GrammarCompiler, StatesFollowFromTheirIds) {
   const auto compiler = MakeCompiler();
   const auto grammar = *compiler->Compile({.kind = StructureKind::kJsonObject});
