@@ -25,11 +25,63 @@ except ImportError:
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/http.md"
 PAGE_ADDRESS = "127.0.0.1:8000"
+REQUESTS = 200  # of random members, whose answers are compared
 WORDS = "the chain hands keys and values on layer by layer while it computes é ü 漢字 \U0001f600 {} \" \\ \n <s>".split(" ")
+
+
+# Members of a request whose names the command has too, with dashes.
+FLAGS = ("seed", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+         "max_tokens", "min_tokens", "n", "logprobs")
+LISTS = {"stop": "stop", "bad_words": "bad-word", "stop_token_ids": "stop-id"}
 
 
 def text_of(dice, words):
     return " ".join(dice.choice(WORDS) for _ in range(words))
+
+
+def random_members(dice):
+    """What a request may say of how its answers are drawn and where they end: each now and then."""
+    members = {"seed": dice.getrandbits(63), "temperature": dice.choice((0, 0.7, 1, 1.6)), "top_p": dice.choice((1, 0.9)),
+               "max_tokens": dice.randint(1, 16)}
+    for name, value in (("top_k", dice.randint(0, 50)), ("min_p", dice.choice((0, 0.02, 0.2))),
+                        ("repetition_penalty", dice.choice((0.8, 1, 1.3))), ("presence_penalty", dice.choice((-1, 0.5, 2))),
+                        ("frequency_penalty", dice.choice((-0.5, 1, 2))), ("n", dice.randint(1, 3)),
+                        ("min_tokens", dice.randint(0, members["max_tokens"])),
+                        ("logit_bias", {str(dice.randint(3, 90)): dice.choice((-100, -3, 4, 12)) for _ in range(3)}),
+                        ("stop", dice.sample(["e", "t", "an", " ", "\u6f22", "1"], dice.randint(1, 3))),
+                        ("bad_words", dice.sample(["a", "the", " of", "0"], 2)),
+                        ("stop_token_ids", [dice.randint(3, 90) for _ in range(4)]), ("ignore_eos", True),
+                        ("logprobs", dice.randint(0, 5))):
+        if dice.random() < 0.3:
+            members[name] = value
+    return members
+
+
+def flags_of(members):
+    """The flags of `runahead generate` for the same."""
+    flags = [f"--{name.replace('_', '-')}={members[name]}" for name in FLAGS if name in members]
+    flags += [f"--{flag}={value}" for name, flag in LISTS.items() for value in members.get(name, ())]
+    flags += [f"--logit-bias={token}={value}" for token, value in members.get("logit_bias", {}).items()]
+    return flags + ["--ignore-eos"] * members.get("ignore_eos", False)
+
+
+def joined(events, chat):
+    """Text, reason and log probabilities of the tokens of each choice of a stream."""
+    choices = {}
+    for piece in (event["choices"][0] for event in events if event["choices"]):
+        choice = choices.setdefault(piece["index"], {"text": "", "finish_reason": None, "logprobs": []})
+        choice["text"] += (piece["delta"].get("content") or "") if chat else piece["text"]
+        choice["finish_reason"] = piece["finish_reason"] or choice["finish_reason"]
+        choice["logprobs"] += token_logprobs(piece, chat)
+    return [choices[index] for index in sorted(choices)]
+
+
+def token_logprobs(choice, chat):
+    if not choice["logprobs"]:
+        return []
+    if chat:
+        return [token["logprob"] for token in choice["logprobs"]["content"]]
+    return choice["logprobs"]["token_logprobs"]
 
 
 class HttpTest(fixture.ClusterTest):
@@ -50,11 +102,11 @@ class HttpTest(fixture.ClusterTest):
         self.assertEqual(events[-1], "[DONE]")
         return [json.loads(event) for event in events[:-1]]
 
-    def generated(self, *prompt, seed, temperature, top_p, max_tokens):
-        """What the gRPC service answers."""
-        command = [self.runahead, "generate", "--router", self.cluster.router, "--json", *prompt, f"--seed={seed}",
-                   f"--temperature={temperature}", f"--top-p={top_p}", f"--max-tokens={max_tokens}"]
-        return json.loads(subprocess.run(command, stdout=subprocess.PIPE, timeout=live.PATIENCE, check=True).stdout)
+    def generated(self, *prompt, **members):
+        """The answers of the gRPC service to one prompt."""
+        command = [self.runahead, "generate", "--router", self.cluster.router, "--json", *prompt, *flags_of(members)]
+        written = subprocess.run(command, stdout=subprocess.PIPE, timeout=live.PATIENCE, check=True).stdout
+        return sorted(map(json.loads, written.splitlines()), key=lambda answer: answer.get("answer", 0))
 
     def test_the_pages_first_command_is_answered(self):
         if shutil.which("curl") is None:
@@ -75,25 +127,35 @@ class HttpTest(fixture.ClusterTest):
 
     def test_both_doors_give_the_same_answers(self):
         dice = random.Random(36)
-        for number in range(24):
-            prompt, seed, temperature = text_of(dice, dice.randint(1, 80)), dice.getrandbits(63), dice.choice((0, 0.7, 1))
-            sampling = {"seed": seed, "temperature": temperature, "top_p": dice.choice((1, 0.9)), "max_tokens": 12}
-            chat = bool(number % 2)
+        for number in range(REQUESTS):
+            prompt, members, chat = text_of(dice, dice.randint(1, 80)), random_members(dice), bool(number % 2)
             path = "/v1/chat/completions" if chat else "/v1/completions"
-            body = {**sampling, **({"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt})}
+            body = {**members, **({"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt})}
+            if chat and "logprobs" in members:
+                body |= {"logprobs": True, "top_logprobs": members["logprobs"]}
             with self.subTest(number=number, body=body):
-                wanted = self.generated(*(["--message", f"user:{prompt}"] if chat else ["--prompt", prompt]), **sampling)
+                wanted = self.generated(*(["--message", f"user:{prompt}"] if chat else ["--prompt", prompt]), **members)
                 status, text = self.post(path, body)
                 self.assertEqual(status, 200, text)
-                choice = json.loads(text)["choices"][0]
-                self.assertEqual(choice["message"]["content"] if chat else choice["text"], wanted["text"])
-                self.assertEqual(choice["finish_reason"], wanted["finish_reason"])
-                self.assertEqual(json.loads(text)["usage"]["prompt_tokens"], wanted["usage"]["prompt_tokens"])
+                answer = json.loads(text)
+                whole = [{"text": choice["message"]["content"] if chat else choice["text"],
+                          "finish_reason": choice["finish_reason"], "logprobs": token_logprobs(choice, chat)}
+                         for choice in answer["choices"]]
                 events = self.streamed(path, body)
-                pieces = [event["choices"][0] for event in events if event["choices"]]
-                joined = "".join((piece["delta"].get("content") or "") if chat else piece["text"] for piece in pieces)
-                self.assertEqual(joined, wanted["text"])
-                self.assertEqual(events[-1]["usage"]["completion_tokens"], wanted["usage"]["completion_tokens"])
+                self.compare(whole, wanted)
+                self.compare(joined(events, chat), wanted)
+                for usage in (answer["usage"], events[-1]["usage"]):
+                    self.assertEqual(usage["prompt_tokens"], wanted[0]["usage"]["prompt_tokens"])
+                    self.assertEqual(usage["completion_tokens"], sum(one["usage"]["completion_tokens"] for one in wanted))
+
+    def compare(self, choices, wanted):
+        self.assertEqual([(one["text"], one["finish_reason"]) for one in choices],
+                         [(one["text"], one["finish_reason"]) for one in wanted])
+        for choice, one in zip(choices, wanted, strict=True):
+            of_tokens = [tops[0]["logprob"] for tops in one["logprobs"]]
+            self.assertEqual(len(choice["logprobs"]), len(of_tokens))
+            for got, want in zip(choice["logprobs"], of_tokens):
+                self.assertAlmostEqual(got, want, places=3)
 
     def test_tools_are_called_by_a_model_whose_template_knows_none(self):
         tool = {"type": "function", "function": {"name": "weather", "parameters": {
@@ -128,7 +190,7 @@ class HttpTest(fixture.ClusterTest):
 
     def test_a_prompt_is_scored_as_its_tokens_were_drawn(self):
         prompt = text_of(random.Random(8), 30)
-        drawn = self.generated("--prompt", prompt, "--logprobs=0", seed=1, temperature=0, top_p=1, max_tokens=8)
+        (drawn,) = self.generated("--prompt", prompt, temperature=0, max_tokens=8, logprobs=0)
         _, text = self.post("/tokenize", {"prompt": prompt})
         ids = json.loads(text)["tokens"] + drawn["token_ids"]
         body = {"prompt": ids, "echo": True, "logprobs": 0, "max_tokens": 0}
