@@ -207,6 +207,34 @@ class HttpTest(fixture.ClusterTest):
         tokens = [token for piece in pieces if piece["logprobs"] for token in piece["logprobs"]["tokens"]]
         self.assertEqual(tokens, scored["logprobs"]["tokens"])
 
+    def test_both_doors_score_a_prompt_alike(self):
+        prompt = text_of(random.Random(9), 30)
+        for chat in (False, True):
+            (wanted,) = self.generated(*(["--message", f"user:{prompt}"] if chat else ["--prompt", prompt]),
+                                       "--prompt-logprobs=2", temperature=0, max_tokens=1)
+            asked = {"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt}
+            for most in (0, 1):
+                status, text = self.post("/v1/chat/completions" if chat else "/v1/completions",
+                                         {**asked, "prompt_logprobs": 2, "max_tokens": most})
+                self.assertEqual(status, 200, text)
+                answer = json.loads(text)
+                first, *scored = (answer if chat else answer["choices"][0])["prompt_logprobs"]
+                self.assertIsNone(first)
+                self.assertEqual(1 + len(scored), answer["usage"]["prompt_tokens"])
+                for by_id, tops in zip(scored, wanted["prompt_logprobs"][1:], strict=True):
+                    self.compare_place(by_id, tops)
+
+    def compare_place(self, by_id, tops):
+        """`tops` has the prompt's own token first, then the likeliest two of the others."""
+        ranked = sorted(tops, key=lambda token: -token["logprob"])
+        self.assertEqual(list(by_id)[0], str(tops[0]["id"]))
+        self.assertEqual(set(by_id), {str(token["id"]) for token in (tops[0], *ranked[:2])})
+        for token in tops:
+            if (got := by_id.get(str(token["id"]))) is not None:
+                self.assertAlmostEqual(got["logprob"], token["logprob"], places=3)
+                self.assertEqual(got["decoded_token"], token["text"])
+                self.assertIn(got["rank"], (ranked.index(token) + 1, None))
+
     def test_the_bench_command_loads_both_doors(self):
         load = ["--prompts", "12", "--input-tokens", "20-40", "--output-tokens", "6", "--concurrency", "4", "--seed", "1",
                 "--warmup", "0", "--fail-on-error", "--json"]
