@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import typing
 import urllib.error
 import urllib.request
 
@@ -20,6 +21,7 @@ import live  # noqa: E402
 
 try:
     import openai
+    import pydantic
 except ImportError:
     openai = None
 
@@ -82,6 +84,12 @@ def token_logprobs(choice, chat):
     if chat:
         return [token["logprob"] for token in choice["logprobs"]["content"]]
     return choice["logprobs"]["token_logprobs"]
+
+
+if openai is not None:
+    class Place(pydantic.BaseModel):
+        sky: typing.Literal["clear", "grey"]
+        people: int = pydantic.Field(ge=0, le=99)
 
 
 class HttpTest(fixture.ClusterTest):
@@ -334,6 +342,38 @@ class SdkTest(fixture.ClusterTest):
         with self.assertRaises(openai.BadRequestError) as unsupported:
             self.chat(response_format={"type": "xml"})
         self.assertEqual(unsupported.exception.param, "response_format.type")
+
+    def test_an_answer_is_parsed_as_the_class_that_it_was_asked_as(self):
+        answer = self.client.chat.completions.parse(model="", messages=self.MESSAGES, response_format=Place, seed=3,
+                                                    max_tokens=200)
+        self.assertIn(answer.choices[0].message.parsed.sky, ("clear", "grey"))
+        with self.client.chat.completions.stream(model="", messages=self.MESSAGES, response_format=Place, seed=3,
+                                                 max_tokens=200) as stream:
+            self.assertEqual(stream.get_final_completion().choices[0].message.parsed, answer.choices[0].message.parsed)
+
+    def test_calls_of_tools_are_put_together_of_a_stream(self):
+        tool = openai.pydantic_function_tool(Place, name="place")
+        asked = {"model": "", "messages": self.MESSAGES, "tools": [tool], "tool_choice": "required", "seed": 3}
+        with self.client.chat.completions.stream(**asked) as stream:
+            kinds = {event.type for event in stream}
+            (call,) = stream.get_final_completion().choices[0].message.tool_calls
+        self.assertIn("tool_calls.function.arguments.done", kinds)
+        self.assertIn(call.function.parsed_arguments.sky, ("clear", "grey"))
+        (whole,) = self.client.chat.completions.parse(**asked).choices[0].message.tool_calls
+        self.assertEqual(whole.function.parsed_arguments, call.function.parsed_arguments)
+
+    def test_what_is_not_served_says_what_is(self):
+        for call, words in ((lambda: self.client.responses.create(model="", input="hi"), "/v1/chat/completions"),
+                            (lambda: self.client.embeddings.create(model="", input="hi"), "embeddings are not served")):
+            with self.assertRaises(openai.NotFoundError) as missing:
+                call()
+            self.assertIn(words, str(missing.exception))
+            self.assertEqual(missing.exception.code, "not_found")
+
+    def test_a_deadline_of_the_request_is_the_servers_error(self):
+        with self.assertRaises(openai.APIStatusError) as late:
+            self.chat(max_tokens=fixture.LONG, extra_body={"timeout": 0.2, "ignore_eos": True})
+        self.assertEqual(late.exception.status_code, 504)
 
     def test_a_closed_stream_ends_its_request(self):
         with self.chat(stream=True, max_tokens=fixture.LONG) as stream:
