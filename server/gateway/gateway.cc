@@ -28,6 +28,29 @@ std::string RouteOf(const std::string& path) {
   return absl::StartsWith(path, absl::StrCat(kModels, "/")) ? kModels : path;
 }
 
+// What to use in place of a path of the field that is not here.
+std::string NoSuchPath(absl::string_view path) {
+  constexpr std::pair<absl::string_view, absl::string_view> kKnown[] = {
+      {"/v1/responses", "the Responses API is not served here; use /v1/chat/completions"},
+      {"/v1/messages", "the API of messages is not served here; use /v1/chat/completions"},
+      {"/v1/embeddings", "embeddings are not served here: the model generates text"},
+      {"/v1/rerank", "ranking is not served here: the model generates text"},
+      {"/v1/score", "ranking is not served here: the model generates text"},
+      {"/v1/moderations", "moderations are not served here: the model generates text"},
+      {"/v1/audio/", "audio is not served here: the model generates text"},
+      {"/v1/images/", "images are not served here: the model generates text"},
+      {"/chat/completions", "the base URL of this API ends with /v1: /v1/chat/completions"},
+      {"/completions", "the base URL of this API ends with /v1: /v1/completions"},
+      {"/models", "the base URL of this API ends with /v1: /v1/models"},
+  };
+  for (const auto& [known, words] : kKnown) {
+    if (path == known || (absl::StartsWith(path, known) && (known.back() == '/' || path[known.size()] == '/'))) {
+      return std::string(words);
+    }
+  }
+  return "there is no such path here; docs/http.md lists them";
+}
+
 HttpReply ErrorReply(int status, const absl::Status& error) {
   return {.status = status, .body = ToOpenAiError(error).body};
 }
@@ -119,7 +142,7 @@ void Gateway::Handle(std::shared_ptr<HttpExchange> exchange) {
                                                      std::move(headers), *std::move(pass), parts_.metrics);
   if (!allowed.ok()) return context->Fail(allowed);
   if (route == Routes().end()) {
-    return context->Reply(ErrorReply(404, absl::NotFoundError("there is no such path here; docs/http.md lists them")));
+    return context->Reply(ErrorReply(404, absl::NotFoundError(NoSuchPath(path))));
   }
   const std::string& method = request.method;
   if (method == "OPTIONS") {

@@ -27,6 +27,14 @@ int64_t EchoBytes(const OpenAiCalls& calls) {
   return 2 * bytes * calls.choices_per_prompt;
 }
 
+// Of what is said of a prompt's tokens. The list that vLLM has names its members for each of them, in four times the
+// bytes of the message.
+int64_t PromptCopies(const OpenAiCalls& calls) {
+  constexpr int64_t kListBytes = 4;
+  const int64_t lists = !calls.prompt_logprobs.has_value() ? 0 : calls.chat ? 1 : calls.choices_per_prompt;
+  return calls.choices_per_prompt + kListBytes * lists;
+}
+
 absl::Status NoMemoryLeft() {
   return absl::ResourceExhaustedError("there is no memory left for answers that are sent whole; ask for a stream");
 }
@@ -101,7 +109,7 @@ Generation::Generation(std::shared_ptr<CallContext> context, const OpenAiCalls& 
                        GatewayMetrics& metrics)
     : context_(std::move(context)),
       stream_(calls.stream),
-      choices_per_prompt_(calls.choices_per_prompt),
+      prompt_copies_(PromptCopies(calls)),
       metrics_(metrics),
       answer_(MakeAnswer(calls, absl::StrCat(calls.chat ? "chatcmpl-" : "cmpl-", context_->request_id()),
                          absl::ToUnixSeconds(absl::Now()))),
@@ -115,7 +123,7 @@ void Generation::Came(Call& call, const v1::GenerateResponse& response) {
     if (!ended_) {
       if (response.has_tokens()) spoke_ = true;
       const std::vector<std::string> events = answer_->Add(call.prompt(), response);
-      const int64_t copies = response.has_prompt_logprobs() ? choices_per_prompt_ : 1;
+      const int64_t copies = response.has_prompt_logprobs() ? prompt_copies_ : 1;
       if (!stream_ && !memory_.Resize(memory_.bytes() + copies * static_cast<int64_t>(response.ByteSizeLong()))) {
         Fail(NoMemoryLeft());
       }

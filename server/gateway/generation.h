@@ -43,7 +43,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   const std::shared_ptr<CallContext> context_;
   const bool stream_;
-  const int64_t choices_per_prompt_;
+  const int64_t prompt_copies_;  // that are kept of what is said of a prompt's tokens
   GatewayMetrics& metrics_;
   Mutex mu_;
   std::unique_ptr<OpenAiAnswer> answer_ RUNAHEAD_GUARDED_BY(mu_);

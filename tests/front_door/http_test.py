@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import typing
 import urllib.error
 import urllib.request
 
@@ -20,16 +21,75 @@ import live  # noqa: E402
 
 try:
     import openai
+    import pydantic
 except ImportError:
     openai = None
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/http.md"
 PAGE_ADDRESS = "127.0.0.1:8000"
+REQUESTS = 200  # of random members, whose answers are compared
 WORDS = "the chain hands keys and values on layer by layer while it computes é ü 漢字 \U0001f600 {} \" \\ \n <s>".split(" ")
+
+
+# Members of a request whose names the command has too, with dashes.
+FLAGS = ("seed", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+         "max_tokens", "min_tokens", "n", "logprobs")
+LISTS = {"stop": "stop", "bad_words": "bad-word", "stop_token_ids": "stop-id"}
 
 
 def text_of(dice, words):
     return " ".join(dice.choice(WORDS) for _ in range(words))
+
+
+def random_members(dice):
+    """What a request may say of how its answers are drawn and where they end: each now and then."""
+    members = {"seed": dice.getrandbits(63), "temperature": dice.choice((0, 0.7, 1, 1.6)), "top_p": dice.choice((1, 0.9)),
+               "max_tokens": dice.randint(1, 16)}
+    for name, value in (("top_k", dice.randint(0, 50)), ("min_p", dice.choice((0, 0.02, 0.2))),
+                        ("repetition_penalty", dice.choice((0.8, 1, 1.3))), ("presence_penalty", dice.choice((-1, 0.5, 2))),
+                        ("frequency_penalty", dice.choice((-0.5, 1, 2))), ("n", dice.randint(1, 3)),
+                        ("min_tokens", dice.randint(0, members["max_tokens"])),
+                        ("logit_bias", {str(dice.randint(3, 90)): dice.choice((-100, -3, 4, 12)) for _ in range(3)}),
+                        ("stop", dice.sample(["e", "t", "an", " ", "\u6f22", "1"], dice.randint(1, 3))),
+                        ("bad_words", dice.sample(["a", "the", " of", "0"], 2)),
+                        ("stop_token_ids", [dice.randint(3, 90) for _ in range(4)]), ("ignore_eos", True),
+                        ("logprobs", dice.randint(0, 5))):
+        if dice.random() < 0.3:
+            members[name] = value
+    return members
+
+
+def flags_of(members):
+    """The flags of `runahead generate` for the same."""
+    flags = [f"--{name.replace('_', '-')}={members[name]}" for name in FLAGS if name in members]
+    flags += [f"--{flag}={value}" for name, flag in LISTS.items() for value in members.get(name, ())]
+    flags += [f"--logit-bias={token}={value}" for token, value in members.get("logit_bias", {}).items()]
+    return flags + ["--ignore-eos"] * members.get("ignore_eos", False)
+
+
+def joined(events, chat):
+    """Text, reason and log probabilities of the tokens of each choice of a stream."""
+    choices = {}
+    for piece in (event["choices"][0] for event in events if event["choices"]):
+        choice = choices.setdefault(piece["index"], {"text": "", "finish_reason": None, "logprobs": []})
+        choice["text"] += (piece["delta"].get("content") or "") if chat else piece["text"]
+        choice["finish_reason"] = piece["finish_reason"] or choice["finish_reason"]
+        choice["logprobs"] += token_logprobs(piece, chat)
+    return [choices[index] for index in sorted(choices)]
+
+
+def token_logprobs(choice, chat):
+    if not choice["logprobs"]:
+        return []
+    if chat:
+        return [token["logprob"] for token in choice["logprobs"]["content"]]
+    return choice["logprobs"]["token_logprobs"]
+
+
+if openai is not None:
+    class Place(pydantic.BaseModel):
+        sky: typing.Literal["clear", "grey"]
+        people: int = pydantic.Field(ge=0, le=99)
 
 
 class HttpTest(fixture.ClusterTest):
@@ -50,11 +110,11 @@ class HttpTest(fixture.ClusterTest):
         self.assertEqual(events[-1], "[DONE]")
         return [json.loads(event) for event in events[:-1]]
 
-    def generated(self, *prompt, seed, temperature, top_p, max_tokens):
-        """What the gRPC service answers."""
-        command = [self.runahead, "generate", "--router", self.cluster.router, "--json", *prompt, f"--seed={seed}",
-                   f"--temperature={temperature}", f"--top-p={top_p}", f"--max-tokens={max_tokens}"]
-        return json.loads(subprocess.run(command, stdout=subprocess.PIPE, timeout=live.PATIENCE, check=True).stdout)
+    def generated(self, *prompt, **members):
+        """The answers of the gRPC service to one prompt."""
+        command = [self.runahead, "generate", "--router", self.cluster.router, "--json", *prompt, *flags_of(members)]
+        written = subprocess.run(command, stdout=subprocess.PIPE, timeout=live.PATIENCE, check=True).stdout
+        return sorted(map(json.loads, written.splitlines()), key=lambda answer: answer.get("answer", 0))
 
     def test_the_pages_first_command_is_answered(self):
         if shutil.which("curl") is None:
@@ -75,25 +135,35 @@ class HttpTest(fixture.ClusterTest):
 
     def test_both_doors_give_the_same_answers(self):
         dice = random.Random(36)
-        for number in range(24):
-            prompt, seed, temperature = text_of(dice, dice.randint(1, 80)), dice.getrandbits(63), dice.choice((0, 0.7, 1))
-            sampling = {"seed": seed, "temperature": temperature, "top_p": dice.choice((1, 0.9)), "max_tokens": 12}
-            chat = bool(number % 2)
+        for number in range(REQUESTS):
+            prompt, members, chat = text_of(dice, dice.randint(1, 80)), random_members(dice), bool(number % 2)
             path = "/v1/chat/completions" if chat else "/v1/completions"
-            body = {**sampling, **({"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt})}
+            body = {**members, **({"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt})}
+            if chat and "logprobs" in members:
+                body |= {"logprobs": True, "top_logprobs": members["logprobs"]}
             with self.subTest(number=number, body=body):
-                wanted = self.generated(*(["--message", f"user:{prompt}"] if chat else ["--prompt", prompt]), **sampling)
+                wanted = self.generated(*(["--message", f"user:{prompt}"] if chat else ["--prompt", prompt]), **members)
                 status, text = self.post(path, body)
                 self.assertEqual(status, 200, text)
-                choice = json.loads(text)["choices"][0]
-                self.assertEqual(choice["message"]["content"] if chat else choice["text"], wanted["text"])
-                self.assertEqual(choice["finish_reason"], wanted["finish_reason"])
-                self.assertEqual(json.loads(text)["usage"]["prompt_tokens"], wanted["usage"]["prompt_tokens"])
+                answer = json.loads(text)
+                whole = [{"text": choice["message"]["content"] if chat else choice["text"],
+                          "finish_reason": choice["finish_reason"], "logprobs": token_logprobs(choice, chat)}
+                         for choice in answer["choices"]]
                 events = self.streamed(path, body)
-                pieces = [event["choices"][0] for event in events if event["choices"]]
-                joined = "".join((piece["delta"].get("content") or "") if chat else piece["text"] for piece in pieces)
-                self.assertEqual(joined, wanted["text"])
-                self.assertEqual(events[-1]["usage"]["completion_tokens"], wanted["usage"]["completion_tokens"])
+                self.compare(whole, wanted)
+                self.compare(joined(events, chat), wanted)
+                for usage in (answer["usage"], events[-1]["usage"]):
+                    self.assertEqual(usage["prompt_tokens"], wanted[0]["usage"]["prompt_tokens"])
+                    self.assertEqual(usage["completion_tokens"], sum(one["usage"]["completion_tokens"] for one in wanted))
+
+    def compare(self, choices, wanted):
+        self.assertEqual([(one["text"], one["finish_reason"]) for one in choices],
+                         [(one["text"], one["finish_reason"]) for one in wanted])
+        for choice, one in zip(choices, wanted, strict=True):
+            of_tokens = [tops[0]["logprob"] for tops in one["logprobs"]]
+            self.assertEqual(len(choice["logprobs"]), len(of_tokens))
+            for got, want in zip(choice["logprobs"], of_tokens):
+                self.assertAlmostEqual(got, want, places=3)
 
     def test_tools_are_called_by_a_model_whose_template_knows_none(self):
         tool = {"type": "function", "function": {"name": "weather", "parameters": {
@@ -128,7 +198,7 @@ class HttpTest(fixture.ClusterTest):
 
     def test_a_prompt_is_scored_as_its_tokens_were_drawn(self):
         prompt = text_of(random.Random(8), 30)
-        drawn = self.generated("--prompt", prompt, "--logprobs=0", seed=1, temperature=0, top_p=1, max_tokens=8)
+        (drawn,) = self.generated("--prompt", prompt, temperature=0, max_tokens=8, logprobs=0)
         _, text = self.post("/tokenize", {"prompt": prompt})
         ids = json.loads(text)["tokens"] + drawn["token_ids"]
         body = {"prompt": ids, "echo": True, "logprobs": 0, "max_tokens": 0}
@@ -144,6 +214,34 @@ class HttpTest(fixture.ClusterTest):
         self.assertEqual("".join(piece["text"] for piece in pieces), scored["text"])
         tokens = [token for piece in pieces if piece["logprobs"] for token in piece["logprobs"]["tokens"]]
         self.assertEqual(tokens, scored["logprobs"]["tokens"])
+
+    def test_both_doors_score_a_prompt_alike(self):
+        prompt = text_of(random.Random(9), 30)
+        for chat in (False, True):
+            (wanted,) = self.generated(*(["--message", f"user:{prompt}"] if chat else ["--prompt", prompt]),
+                                       "--prompt-logprobs=2", temperature=0, max_tokens=1)
+            asked = {"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt}
+            for most in (0, 1):
+                status, text = self.post("/v1/chat/completions" if chat else "/v1/completions",
+                                         {**asked, "prompt_logprobs": 2, "max_tokens": most})
+                self.assertEqual(status, 200, text)
+                answer = json.loads(text)
+                first, *scored = (answer if chat else answer["choices"][0])["prompt_logprobs"]
+                self.assertIsNone(first)
+                self.assertEqual(1 + len(scored), answer["usage"]["prompt_tokens"])
+                for by_id, tops in zip(scored, wanted["prompt_logprobs"][1:], strict=True):
+                    self.compare_place(by_id, tops)
+
+    def compare_place(self, by_id, tops):
+        """`tops` has the prompt's own token first, then the likeliest two of the others."""
+        ranked = sorted(tops, key=lambda token: -token["logprob"])
+        self.assertEqual(list(by_id)[0], str(tops[0]["id"]))
+        self.assertEqual(set(by_id), {str(token["id"]) for token in (tops[0], *ranked[:2])})
+        for token in tops:
+            if (got := by_id.get(str(token["id"]))) is not None:
+                self.assertAlmostEqual(got["logprob"], token["logprob"], places=3)
+                self.assertEqual(got["decoded_token"], token["text"])
+                self.assertIn(got["rank"], (ranked.index(token) + 1, None))
 
     def test_the_bench_command_loads_both_doors(self):
         load = ["--prompts", "12", "--input-tokens", "20-40", "--output-tokens", "6", "--concurrency", "4", "--seed", "1",
@@ -244,6 +342,38 @@ class SdkTest(fixture.ClusterTest):
         with self.assertRaises(openai.BadRequestError) as unsupported:
             self.chat(response_format={"type": "xml"})
         self.assertEqual(unsupported.exception.param, "response_format.type")
+
+    def test_an_answer_is_parsed_as_the_class_that_it_was_asked_as(self):
+        answer = self.client.chat.completions.parse(model="", messages=self.MESSAGES, response_format=Place, seed=3,
+                                                    max_tokens=200)
+        self.assertIn(answer.choices[0].message.parsed.sky, ("clear", "grey"))
+        with self.client.chat.completions.stream(model="", messages=self.MESSAGES, response_format=Place, seed=3,
+                                                 max_tokens=200) as stream:
+            self.assertEqual(stream.get_final_completion().choices[0].message.parsed, answer.choices[0].message.parsed)
+
+    def test_calls_of_tools_are_put_together_of_a_stream(self):
+        tool = openai.pydantic_function_tool(Place, name="place")
+        asked = {"model": "", "messages": self.MESSAGES, "tools": [tool], "tool_choice": "required", "seed": 3}
+        with self.client.chat.completions.stream(**asked) as stream:
+            kinds = {event.type for event in stream}
+            (call,) = stream.get_final_completion().choices[0].message.tool_calls
+        self.assertIn("tool_calls.function.arguments.done", kinds)
+        self.assertIn(call.function.parsed_arguments.sky, ("clear", "grey"))
+        (whole,) = self.client.chat.completions.parse(**asked).choices[0].message.tool_calls
+        self.assertEqual(whole.function.parsed_arguments, call.function.parsed_arguments)
+
+    def test_what_is_not_served_says_what_is(self):
+        for call, words in ((lambda: self.client.responses.create(model="", input="hi"), "/v1/chat/completions"),
+                            (lambda: self.client.embeddings.create(model="", input="hi"), "embeddings are not served")):
+            with self.assertRaises(openai.NotFoundError) as missing:
+                call()
+            self.assertIn(words, str(missing.exception))
+            self.assertEqual(missing.exception.code, "not_found")
+
+    def test_a_deadline_of_the_request_is_the_servers_error(self):
+        with self.assertRaises(openai.APIStatusError) as late:
+            self.chat(max_tokens=fixture.LONG, extra_body={"timeout": 0.2, "ignore_eos": True})
+        self.assertEqual(late.exception.status_code, 504)
 
     def test_a_closed_stream_ends_its_request(self):
         with self.chat(stream=True, max_tokens=fixture.LONG) as stream:

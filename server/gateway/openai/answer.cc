@@ -1,6 +1,7 @@
 #include "server/gateway/openai/answer.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,7 @@
 #include "server/gateway/openai/answer_json.h"
 #include "server/gateway/openai/choice_writer.h"
 #include "server/gateway/openai/json_text.h"
+#include "server/gateway/openai/logprobs_json.h"
 
 namespace runahead {
 namespace {
@@ -29,8 +31,9 @@ class FramedAnswer : public OpenAiAnswer {
     const int choices = static_cast<int>(calls.calls.size()) * calls.choices_per_prompt;
     for (int i = 0; i < choices; ++i) {
       choices_.push_back({calls.chat ? MakeChatChoice(calls, i) : MakeCompletionChoice(calls, i), {}, {}});
-      choices_.back().scored = !(calls.echo && calls.logprobs);
+      choices_.back().scored = !(calls.echo && calls.logprobs) && !calls.prompt_logprobs.has_value();
     }
+    if (calls.chat && calls.prompt_logprobs.has_value()) of_prompt_.emplace(*calls.prompt_logprobs);
   }
 
   std::vector<std::string> Add(int prompt, const v1::GenerateResponse& response) override {
@@ -72,7 +75,9 @@ class FramedAnswer : public OpenAiAnswer {
       AddToJson(services, ServiceJson(choice.started, choice.finished));
     }
     if (choices_.size() > 1) services = absl::StrCat("[", services, "]");
-    return {absl::StrCat(head_, choices, usage, ",\"runahead\":", services, "}")};
+    const std::string of_prompt =
+        of_prompt_.has_value() ? absl::StrCat(",\"prompt_logprobs\":", of_prompt_->Take()) : "";
+    return {absl::StrCat(head_, choices, usage, of_prompt, ",\"runahead\":", services, "}")};
   }
 
  private:
@@ -81,7 +86,7 @@ class FramedAnswer : public OpenAiAnswer {
     v1::Started started;
     v1::Finished finished;
     bool ended = false;
-    bool scored = true;  // it has what it echoes, where that comes from the router
+    bool scored = true;  // what is asked of its prompt's tokens has come
   };
 
   static int32_t AnswerOf(const v1::GenerateResponse& response) {
@@ -91,6 +96,7 @@ class FramedAnswer : public OpenAiAnswer {
 
   // Of a prompt, for all of its choices, which stand from `first` on.
   std::vector<std::string> AddPrompt(size_t first, const v1::PromptLogprobs& logprobs) {
+    if (of_prompt_.has_value()) of_prompt_->Add(logprobs);
     std::vector<std::string> events;
     for (size_t i = first; i < first + choices_per_prompt_; ++i) {
       choices_[i].scored = true;
@@ -127,6 +133,7 @@ class FramedAnswer : public OpenAiAnswer {
   const size_t choices_per_prompt_;
   const std::string head_;  // up to where the choices stand
   std::vector<Choice> choices_;
+  std::optional<PromptLogprobsList> of_prompt_;  // of a chat's one prompt; completions have one in each choice
 };
 
 }  // namespace

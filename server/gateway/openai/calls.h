@@ -1,6 +1,7 @@
 // What a client of the OpenAI door asks for, as calls of the public service.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,12 +32,13 @@ struct OpenAiCalls {
   bool stream = false;         // server-sent events
   bool include_usage = false;  // a last event with usage
   bool logprobs = false;
-  int top_logprobs = 0;              // alternatives a token
-  std::string model;                 // as the answer names it
-  bool echo = false;                 // the prompt stands before the answer, with logprobs its tokens, too
-  std::string tool_format;           // of calls in the answer; empty: none are looked for
-  std::string reasoning_format;      // of what was thought; empty: it is not told apart
-  std::vector<std::string> ignored;  // members of the request that nobody knows, in order; to be counted
+  int top_logprobs = 0;                     // alternatives a token
+  std::optional<int> prompt_logprobs = {};  // vLLM's list of the prompt's tokens, with so many alternatives a token
+  std::string model;                        // as the answer names it
+  bool echo = false;                        // the prompt stands before the answer, with logprobs its tokens, too
+  std::string tool_format;                  // of calls in the answer; empty: none are looked for
+  std::string reasoning_format;             // of what was thought; empty: it is not told apart
+  std::vector<std::string> ignored;         // members of the request that nobody knows, in order; to be counted
 };
 
 // Read the body of a request: JSON of the OpenAI API with vLLM's usual additions. What is null is as if it were absent.

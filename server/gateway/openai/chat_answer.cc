@@ -65,7 +65,7 @@ class ChatChoice : public ChoiceWriter {
     return {Delta("\"role\":\"assistant\",\"content\":\"\"")};
   }
 
-  std::vector<std::string> AddPrompt(const v1::PromptLogprobs& /*logprobs*/) override { return {}; }  // never asked for
+  std::vector<std::string> AddPrompt(const v1::PromptLogprobs& /*logprobs*/) override { return {}; }
 
   std::vector<std::string> Add(const v1::Tokens& tokens) override {
     text_.Add(tokens.text());

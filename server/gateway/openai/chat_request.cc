@@ -84,9 +84,10 @@ absl::StatusOr<OpenAiCalls> ReadChatRequest(absl::string_view body, const DoorFa
   RUNAHEAD_RETURN_IF_ERROR(ReadForm(members, use, calls, request));
   RUNAHEAD_RETURN_IF_ERROR(ReadSamplingMembers(members, facts, request));
   RUNAHEAD_RETURN_IF_ERROR(ReadRuleMembers(members, request));
-  RUNAHEAD_RETURN_IF_ERROR(ReadMaxTokens(members, /*otherwise=*/std::nullopt, calls, *request.mutable_stop()));
   RUNAHEAD_RETURN_IF_ERROR(ReadChatLogprobs(members, calls, *request.mutable_sampling()));
   RUNAHEAD_RETURN_IF_ERROR(ReadStreaming(members, calls));
+  RUNAHEAD_RETURN_IF_ERROR(ReadPromptLogprobs(members, calls, request));
+  RUNAHEAD_RETURN_IF_ERROR(ReadMaxTokens(members, /*otherwise=*/std::nullopt, calls, *request.mutable_stop()));
   RUNAHEAD_RETURN_IF_ERROR(AddCalls(members, {request}, calls));
   AddIgnored(members, calls);
   return calls;

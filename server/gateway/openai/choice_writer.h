@@ -19,7 +19,8 @@ class ChoiceWriter {
 
   // Once, first.
   virtual std::vector<std::string> Begin() = 0;
-  // Of the prompt's tokens, all before the first of the answer's. Other answers to the same prompt get them, too.
+  // Of the prompt's tokens, all before the first of the answer's. Other answers to the same prompt get them, too. A
+  // chat's whole answer has them once, beside its choices.
   virtual std::vector<std::string> AddPrompt(const v1::PromptLogprobs& logprobs) = 0;
   virtual std::vector<std::string> Add(const v1::Tokens& tokens) = 0;
   // Once, last. Streamed: at least one, of which the last has the reason.

@@ -36,12 +36,15 @@ class CompletionChoice : public ChoiceWriter {
         awaits_prompt_(calls.echo && calls.logprobs),
         prompt_(calls.echo && !(awaits_prompt_ && text_of_tokens_) ? CallOf(calls, choice).prompt() : ""),
         text_(prompt_),
-        logprobs_(calls.top_logprobs, awaits_prompt_ ? 0 : CountCharacters(text_)) {}
+        logprobs_(calls.top_logprobs, awaits_prompt_ ? 0 : CountCharacters(text_)) {
+    if (calls.prompt_logprobs.has_value()) of_prompt_.emplace(*calls.prompt_logprobs);
+  }
 
   // The prompt's text goes with its tokens, where these are awaited.
   std::vector<std::string> Begin() override { return awaits_prompt_ ? std::vector<std::string>() : Pending(); }
 
   std::vector<std::string> AddPrompt(const v1::PromptLogprobs& logprobs) override {
+    if (of_prompt_.has_value()) of_prompt_->Add(logprobs);
     if (!awaits_prompt_) return {};
     if (text_of_tokens_) {
       for (const v1::TokenLogprobs& token : logprobs.logprobs()) {
@@ -79,7 +82,8 @@ class CompletionChoice : public ChoiceWriter {
     const std::string text = text_.substr(0, text_.size() - open);
     text_.erase(0, text.size());
     return absl::StrCat("{\"index\":", choice_, ",\"text\":", JsonString(text), ",\"logprobs\":", logprobs_.Take(),
-                        ",\"finish_reason\":", reason_, "}");
+                        ",\"finish_reason\":", reason_, of_prompt_.has_value() ? ",\"prompt_logprobs\":" : "",
+                        of_prompt_.has_value() ? of_prompt_->Take() : "", "}");
   }
 
   const bool stream_;
@@ -90,6 +94,7 @@ class CompletionChoice : public ChoiceWriter {
   const std::string prompt_;  // that is echoed as it came
   std::string text_;          // that was not returned yet
   CompletionLogprobs logprobs_;
+  std::optional<PromptLogprobsList> of_prompt_;
   absl::string_view reason_ = "null";
 };
 

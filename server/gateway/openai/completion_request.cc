@@ -148,8 +148,9 @@ absl::StatusOr<OpenAiCalls> ReadCompletionRequest(absl::string_view body, const 
   RUNAHEAD_RETURN_IF_ERROR(ReadRuleMembers(members, common));
   RUNAHEAD_RETURN_IF_ERROR(ReadCompletionLogprobs(members, calls, *common.mutable_sampling()));
   RUNAHEAD_RETURN_IF_ERROR(ReadEcho(members, prompts, calls, common));
-  RUNAHEAD_RETURN_IF_ERROR(ReadMaxTokens(members, kDefaultCompletionTokens, calls, *common.mutable_stop()));
   RUNAHEAD_RETURN_IF_ERROR(ReadStreaming(members, calls));
+  RUNAHEAD_RETURN_IF_ERROR(ReadPromptLogprobs(members, calls, common));
+  RUNAHEAD_RETURN_IF_ERROR(ReadMaxTokens(members, kDefaultCompletionTokens, calls, *common.mutable_stop()));
   RUNAHEAD_RETURN_IF_ERROR(AddCalls(members, RequestsOf(prompts, common), calls));
   AddIgnored(members, calls);
   return calls;

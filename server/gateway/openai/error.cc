@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "server/gateway/openai/json_text.h"
 #include "server/rpc/status.h"
@@ -38,7 +39,6 @@ constexpr MemberName kWholeNames[] = {
     {"chat", "messages"},
     {"text", "prompt"},
     {"ids", "tokens"},
-    {"prompt_logprobs", "logprobs"},
     {"timeout_s", "timeout"},
     {"truncate_prompt", "truncate_prompt_tokens"},
 };
@@ -69,9 +69,13 @@ absl::string_view LeadingField(absl::string_view message) {
   return message.substr(0, colon);
 }
 
+// The router's words for a prompt, with or without its output, that is longer than the context.
+constexpr char kTooLong[] = " are more than the context of ";
+// The field's, in which clients that know no codes look for it.
+constexpr char kTooLongOfTheField[] = " are too many: this model's maximum context length is ";
+
 bool IsTooLong(const absl::Status& status) {
-  // The router's words for a prompt, with or without its output, that is longer than the context.
-  return absl::IsOutOfRange(status) && absl::StrContains(status.message(), "more than the context of ");
+  return absl::IsOutOfRange(status) && absl::StrContains(status.message(), kTooLong);
 }
 
 ErrorKind KindOf(const absl::Status& status, absl::string_view field) {
@@ -114,6 +118,7 @@ OpenAiError ToOpenAiError(const absl::Status& status) {
   const std::string param = blamed.has_value() ? MemberOf(*blamed) : "";
   std::string text(message);
   if (!leading.empty()) text = absl::StrCat(MemberOf(leading), message.substr(leading.size()));
+  if (IsTooLong(status)) text = absl::StrReplaceAll(text, {{kTooLong, kTooLongOfTheField}});
   const ErrorKind kind = KindOf(status, param);
   OpenAiError error;
   error.http_status = kind.http_status;

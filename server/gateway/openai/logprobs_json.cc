@@ -56,6 +56,25 @@ std::string TopsByText(const v1::TokenLogprobs& logprobs, int most) {
   return absl::StrCat("{", inside, "}");
 }
 
+// {"ID":{"logprob","rank","decoded_token"},..}.
+std::string RankedById(const v1::TokenLogprobs& logprobs, int most) {
+  const v1::TokenLogprob* const chosen = &logprobs.top(0);
+  const std::vector<const v1::TokenLogprob*> all = LikeliestOf(logprobs, logprobs.top_size());
+  std::string first;
+  std::string others;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const bool is_chosen = all[i] == chosen;
+    if (!is_chosen && i >= static_cast<size_t>(most)) continue;
+    // Behind the last one that came there may be others before the chosen.
+    const std::string rank = is_chosen && i + 1 == all.size() ? "null" : absl::StrCat(i + 1);
+    AddToJson(is_chosen ? first : others,
+              absl::StrCat("\"", all[i]->id(), "\":{\"logprob\":", LogprobText(*all[i]), ",\"rank\":", rank,
+                           ",\"decoded_token\":", JsonString(all[i]->text()), "}"));
+  }
+  if (!others.empty()) AddToJson(first, others);
+  return absl::StrCat("{", first, "}");
+}
+
 }  // namespace
 
 int64_t CountCharacters(absl::string_view text) {
@@ -121,6 +140,18 @@ void CompletionLogprobs::AddOffset(absl::string_view bytes) {
   const bool goes_on = !bytes.empty() && !BeginsCharacter(bytes[0]) && characters_ > 0;
   AddToJson(offsets_, absl::StrCat(characters_ - (goes_on ? 1 : 0)));
   characters_ += CountCharacters(bytes);
+}
+
+void PromptLogprobsList::Add(const v1::PromptLogprobs& prompt) {
+  for (int i = 0; i < prompt.logprobs_size(); ++i) {
+    const v1::TokenLogprobs& logprobs = prompt.logprobs(i);
+    const bool scored = prompt.index() + i > 0 && !logprobs.top().empty();
+    AddToJson(tokens_, scored ? RankedById(logprobs, top_) : "null");
+  }
+}
+
+std::string PromptLogprobsList::Take() {
+  return absl::StrCat("[", std::exchange(tokens_, ""), "]");
 }
 
 std::string CompletionLogprobs::Take() {

@@ -1,4 +1,4 @@
-// The field's two forms of log probabilities.
+// The field's forms of log probabilities.
 #pragma once
 
 #include <cstdint>
@@ -55,6 +55,23 @@ class CompletionLogprobs {
   std::string logprobs_;
   std::string tops_;
   std::string offsets_;
+};
+
+// vLLM's "prompt_logprobs": [null,{"ID":{"logprob","rank","decoded_token"},..},..], of each token of the prompt but the
+// first, which nothing comes before: the token itself first, then the likeliest `top` in falling order. The likeliest
+// has rank 1. Of the token itself `rank` is null where it is none of the likeliest that came: nothing says how many are
+// before it.
+class PromptLogprobsList {
+ public:
+  explicit PromptLogprobsList(int top) : top_(top) {}
+
+  void Add(const v1::PromptLogprobs& prompt);
+  // Of all that was added.
+  std::string Take();
+
+ private:
+  int top_;
+  std::string tokens_;
 };
 
 // Code points of UTF-8.

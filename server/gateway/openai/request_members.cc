@@ -14,6 +14,7 @@ namespace runahead {
 namespace {
 
 constexpr int kMaxChoices = 64;
+constexpr int kMaxPromptAlternatives = 20;
 
 }  // namespace
 
@@ -45,17 +46,30 @@ absl::Status ReadStreaming(JsonObject& body, OpenAiCalls& calls) {
   return absl::OkStatus();
 }
 
+absl::Status ReadPromptLogprobs(JsonObject& body, OpenAiCalls& calls, v1::GenerateRequest& request) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<int64_t> most,
+                            body.Integer("prompt_logprobs", "an integer from 0 to 20", 0, kMaxPromptAlternatives));
+  if (!most.has_value()) return absl::OkStatus();
+  if (calls.stream) {
+    return InvalidField("prompt_logprobs",
+                        "it does not go with \"stream\": true; a completion's \"echo\" with \"logprobs\" does");
+  }
+  calls.prompt_logprobs = static_cast<int>(*most);
+  request.set_prompt_logprobs(std::max(request.prompt_logprobs(), static_cast<int32_t>(*most)));
+  return absl::OkStatus();
+}
+
 absl::Status ReadMaxTokens(JsonObject& body, std::optional<int64_t> otherwise, const OpenAiCalls& calls,
                            v1::StopConditions& stop) {
-  const bool scores = calls.echo && calls.logprobs;
+  const bool scores = (calls.echo && calls.logprobs) || calls.prompt_logprobs.has_value();
   const auto read = [&body, scores](absl::string_view key) -> absl::StatusOr<std::optional<int64_t>> {
     RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<int64_t> most,
                               body.Integer(key, "an integer of at least 1", 0, std::numeric_limits<int32_t>::max()));
     if (most == 0 && !scores) {
       return InvalidField(
           key,
-          "it is 0; an integer of at least 1 is allowed. A completion with \"echo\": true and \"logprobs\" "
-          "may have 0, for the prompt's log probabilities alone");
+          "it is 0; an integer of at least 1 is allowed. With \"prompt_logprobs\", or in a completion with "
+          "\"echo\": true and \"logprobs\", it may be 0, for the prompt's log probabilities alone");
     }
     return most;
   };

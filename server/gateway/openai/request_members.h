@@ -30,8 +30,11 @@ absl::StatusOr<ModelMember> ReadModel(JsonObject& body, const DoorFacts& facts);
 // stream and stream_options.
 absl::Status ReadStreaming(JsonObject& body, OpenAiCalls& calls);
 
+// prompt_logprobs, behind stream, with which it does not go, and behind echo, whose alternatives it leaves.
+absl::Status ReadPromptLogprobs(JsonObject& body, OpenAiCalls& calls, v1::GenerateRequest& request);
+
 // max_completion_tokens or, where that is absent, max_tokens; where both are, `otherwise`, of which none is all that
-// the context leaves. 0 only where the calls echo the prompt with log probabilities.
+// the context leaves. 0 only where the calls bring log probabilities of the prompt.
 absl::Status ReadMaxTokens(JsonObject& body, std::optional<int64_t> otherwise, const OpenAiCalls& calls,
                            v1::StopConditions& stop);
 

@@ -35,7 +35,6 @@ constexpr UnsupportedMember kUnsupported[] = {
     {"mm_processor_kwargs", Idle::kEmpty},
     {"prediction", Idle::kNone},
     {"prompt_embeds", Idle::kNone},
-    {"prompt_logprobs", Idle::kNone},
     {"reasoning_effort", Idle::kNone},
     {"return_token_ids", Idle::kFalse},
     {"return_tokens_as_token_ids", Idle::kFalse},

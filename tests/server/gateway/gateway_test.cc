@@ -162,7 +162,13 @@ TEST_F(GatewayTest, RefusalsAreTheFieldsErrors) {
            {"/v1/chat/completions", R"({"messages": [{"role": "user", "content": "hi"}], "model": "other"})", 404,
             "model_not_found"},
            {"/v1/completions", R"({"prompt": "hi", "max_tokens": 100000})", 400, "context_length_exceeded"},
-           {"/v1/chat/completion", "{}", 404, "no such path"}}) {
+           {"/v1/chat/completion", "{}", 404, "no such path"},
+           {"/v1/responses", "{}", 404, "use /v1/chat/completions"},
+           {"/v1/responses/resp_1", "{}", 404, "use /v1/chat/completions"},
+           {"/v1/responsesx", "{}", 404, "no such path"},
+           {"/v1/embeddings", "{}", 404, "embeddings are not served"},
+           {"/v1/audio/speech", "{}", 404, "audio is not served"},
+           {"/chat/completions", "{}", 404, "base URL of this API ends with /v1"}}) {
     const auto reply = Post(refused.path, refused.body);
     ASSERT_TRUE(reply);
     EXPECT_EQ(reply->status, refused.status) << reply->body;

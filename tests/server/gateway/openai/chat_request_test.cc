@@ -117,6 +117,17 @@ TEST(ChatRequest, LogprobsWithAndWithoutAlternatives) {
   EXPECT_FALSE(none.logprobs || none.calls[0].sampling().has_logprobs());
 }
 
+TEST(ChatRequest, AChatsPromptMayBeScoredAlone) {
+  const OpenAiCalls calls = ReadChat(ChatWith(R"("prompt_logprobs":2,"max_tokens":0)"));
+  EXPECT_EQ(calls.prompt_logprobs, 2);
+  EXPECT_FALSE(calls.logprobs || calls.calls[0].sampling().has_logprobs());
+  EXPECT_EQ(calls.calls[0].prompt_logprobs(), 2);
+  EXPECT_TRUE(calls.calls[0].stop().has_max_tokens());
+  EXPECT_EQ(calls.calls[0].stop().max_tokens(), 0);
+  const OpenAiCalls none = ReadChat(ChatWith(R"("prompt_logprobs":null)"));
+  EXPECT_FALSE(none.prompt_logprobs.has_value() || none.calls[0].has_prompt_logprobs());
+}
+
 TEST(ChatRequest, StreamsWithUsageWhereAsked) {
   EXPECT_FALSE(ReadChat(ChatWith(R"("stream":true)")).include_usage);
   const OpenAiCalls calls = ReadChat(
@@ -238,10 +249,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadChat{"stream_options: it is true; an object is allowed", MEMBERS("\"stream\":true,\"stream_options\":true")},
         BadChat{"stream_options.continuous_usage_stats: it is not supported here; leave it out",
                 MEMBERS("\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":true}")},
-        BadChat{
-            "max_tokens: it is 0; an integer of at least 1 is allowed. A completion with \"echo\": true and \"logprobs\" "
-            "may have 0, for the prompt's log probabilities alone",
-            MEMBERS("\"max_tokens\":0")},
+        BadChat{"max_tokens: it is 0; an integer of at least 1 is allowed. With \"prompt_logprobs\", or in a "
+                "completion with "
+                "\"echo\": true and \"logprobs\", it may be 0, for the prompt's log probabilities alone",
+                MEMBERS("\"max_tokens\":0")},
         BadChat{"max_tokens: it is -1; an integer of at least 1 is allowed", MEMBERS("\"max_tokens\":-1")},
         BadChat{"max_completion_tokens: it is 3000000000; an integer of at least 1 is allowed",
                 MEMBERS("\"max_completion_tokens\":3000000000")},
@@ -251,6 +262,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadChat{"top_logprobs: it is 21; an integer from 0 to 20 is allowed",
                 MEMBERS("\"logprobs\":true,\"top_logprobs\":21")},
         BadChat{"top_logprobs: it goes with \"logprobs\": true", MEMBERS("\"top_logprobs\":2")},
+        BadChat{"prompt_logprobs: it is 21; an integer from 0 to 20 is allowed", MEMBERS("\"prompt_logprobs\":21")},
+        BadChat{"prompt_logprobs: it is -1; an integer from 0 to 20 is allowed", MEMBERS("\"prompt_logprobs\":-1")},
+        BadChat{"prompt_logprobs: it does not go with \"stream\": true; a completion's \"echo\" with \"logprobs\" does",
+                MEMBERS("\"prompt_logprobs\":0,\"stream\":true")},
         BadChat{"chat_template_kwargs: it is an array; an object is allowed", MEMBERS("\"chat_template_kwargs\":[]")},
         BadChat{"add_generation_prompt: it is 1; true or false is allowed", MEMBERS("\"add_generation_prompt\":1")},
         BadChat{"tools: it is an object; an array of tools is allowed", MEMBERS("\"tools\":{}")},

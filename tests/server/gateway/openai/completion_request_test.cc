@@ -1,4 +1,5 @@
 // Completions as calls.
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -82,6 +83,18 @@ TEST(CompletionRequest, ScoringAloneGeneratesNothing) {
   EXPECT_EQ(calls.calls[0].stop().max_tokens(), 0);
 }
 
+TEST(CompletionRequest, TheMostAlternativesOfAPromptAreAskedFor) {
+  for (const int listed : {0, 3, 9}) {
+    const OpenAiCalls calls =
+        ReadCompletion(absl::StrCat("\"prompt\":[[1],[2]],\"echo\":true,\"logprobs\":5,\"prompt_logprobs\":", listed));
+    EXPECT_EQ(calls.prompt_logprobs, listed);
+    EXPECT_EQ(calls.top_logprobs, 5);
+    for (const v1::GenerateRequest& call : calls.calls) EXPECT_EQ(call.prompt_logprobs(), std::max(listed, 5));
+  }
+  const OpenAiCalls alone = ReadCompletion(R"("prompt":"a","prompt_logprobs":0,"max_tokens":0)");
+  EXPECT_TRUE(alone.calls[0].has_prompt_logprobs() && alone.calls[0].stop().has_max_tokens() && !alone.logprobs);
+}
+
 TEST(CompletionRequest, LogprobsAreANumber) {
   const OpenAiCalls none = ReadCompletion(R"("prompt":"a","logprobs":0)");
   EXPECT_TRUE(none.logprobs && none.top_logprobs == 0 && none.calls[0].sampling().has_logprobs());
@@ -151,10 +164,16 @@ INSTANTIATE_TEST_SUITE_P(
         BadCompletion{"prompt[0][0]: it is 2147483648; the id of a token is allowed", "\"prompt\":[[2147483648]]"},
         BadCompletion{"logprobs: it is true; an integer from 0 to 20 is allowed", "\"prompt\":\"a\",\"logprobs\":true"},
         BadCompletion{"logprobs: it is 21; an integer from 0 to 20 is allowed", "\"prompt\":\"a\",\"logprobs\":21"},
-        BadCompletion{"max_tokens: it is 0; an integer of at least 1 is allowed. A completion with \"echo\": true and "
-                      "\"logprobs\" "
-                      "may have 0, for the prompt's log probabilities alone",
-                      "\"prompt\":\"a\",\"max_tokens\":0,\"echo\":true"},
+        BadCompletion{
+            "max_tokens: it is 0; an integer of at least 1 is allowed. With \"prompt_logprobs\", or in a "
+            "completion with \"echo\": true and \"logprobs\", it may be 0, for the prompt's log probabilities "
+            "alone",
+            "\"prompt\":\"a\",\"max_tokens\":0,\"echo\":true"},
+        BadCompletion{"prompt_logprobs: it is true; an integer from 0 to 20 is allowed",
+                      "\"prompt\":\"a\",\"prompt_logprobs\":true"},
+        BadCompletion{
+            "prompt_logprobs: it does not go with \"stream\": true; a completion's \"echo\" with \"logprobs\" does",
+            "\"prompt\":\"a\",\"prompt_logprobs\":1,\"stream\":true"},
         BadCompletion{"echo: it is 1; true or false is allowed", "\"prompt\":\"a\",\"echo\":1"},
         BadCompletion{"echo: of a prompt of ids it goes with \"logprobs\" only, which bring the ids' text",
                       "\"prompt\":[1],\"echo\":true"},

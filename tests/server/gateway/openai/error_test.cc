@@ -111,6 +111,21 @@ TEST(OpenAiError, APromptThatIsTooLongHasTheFieldsCode) {
   EXPECT_EQ(code("token_ids.ids[0]", "9 is not in [0, 5)"), "invalid_value");
 }
 
+TEST(OpenAiError, APromptThatIsTooLongHasTheFieldsWords) {
+  const Json error =
+      ErrorOf(FieldError(absl::StatusCode::kOutOfRange, "prompt",
+                         "900 tokens, and at least 1 of output, are more than the context of 512 tokens"));
+  EXPECT_EQ(
+      error["message"],
+      "prompt: 900 tokens, and at least 1 of output, are too many: this model's maximum context length is 512 tokens");
+  EXPECT_EQ(error["param"], "prompt");
+}
+
+TEST(OpenAiError, AMemberOfPromptLogprobsIsNamedByItself) {
+  EXPECT_EQ(ErrorOf(FieldError(absl::StatusCode::kInvalidArgument, "prompt_logprobs", "no"))["param"],
+            "prompt_logprobs");
+}
+
 TEST(OpenAiError, AModelThatIsNotServed) {
   const absl::Status status = FieldError(absl::StatusCode::kNotFound, "model", "\"x\" is not served here");
   EXPECT_EQ(ErrorOf(status)["code"], "model_not_found");

@@ -145,7 +145,6 @@ TEST(UnsupportedMembers, WhatIsKnownButNotDoneIsNamed) {
                              "\"function_call\":{\"name\":\"f\"}",
                              "\"documents\":[{}]",
                              "\"structural_tag\":\"s\"",
-                             "\"prompt_logprobs\":0",
                              "\"audio\":{}",
                              "\"prediction\":{}",
                              "\"reasoning_effort\":\"low\"",
