@@ -157,6 +157,10 @@ RpcServer::~RpcServer() {
   server_->Wait();
 }
 
+std::shared_ptr<grpc::Channel> RpcServer::InProcessChannel() {
+  return server_->InProcessChannel({});
+}
+
 void RpcServer::SetServing(bool serving) {
   health_->SetServing(serving);
 }

@@ -1,0 +1,203 @@
+#include "server/engine/engine_service.h"
+
+#include <openssl/evp.h>
+
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/version.h"
+#include "server/engine/engine_caller.h"
+#include "server/engine/engine_generate.h"
+#include "server/rpc/status.h"
+
+namespace runahead {
+namespace {
+
+namespace engine = vllm::grpc::engine;
+
+absl::Status IsStarting() {
+  return absl::UnavailableError("the router is starting");
+}
+
+std::string Sha256Hex(absl::string_view bytes) {
+  std::string hash(EVP_MAX_MD_SIZE, '\0');
+  unsigned size = 0;
+  RUNAHEAD_CHECK(EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(hash.data()), &size,
+                            EVP_sha256(), nullptr) == 1);
+  hash.resize(size);
+  return absl::BytesToHexString(hash);
+}
+
+grpc::ServerUnaryReactor* Answered(grpc::CallbackServerContext& context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* const reactor = context.DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+}  // namespace
+
+struct EngineService::Connection {
+  const std::unique_ptr<v1::Inference::StubInterface> stub;
+  DrainGate& gate;
+  const std::function<bool()> serving;
+
+  // None where the gate is closed: the public service says so in its own words.
+  DrainGate::Pass Enter() const {
+    absl::StatusOr<DrainGate::Pass> pass = gate.Enter();
+    return pass.ok() ? *std::move(pass) : DrainGate::Pass();
+  }
+};
+
+EngineService::EngineService(EngineParts parts, CallDoor door)
+    : MessageService(std::move(door)),
+      parts_(std::move(parts)),
+      began_(parts_.clock.Now()),
+      archiving_("archive", /*threads=*/1) {
+  Stream("Generate", &EngineService::BeginGenerate);
+  Stream("GetTokenizer", &EngineService::BeginTokenizer);
+  Unary("HealthCheck", &EngineService::HealthCheck);
+  Unary("Abort", &EngineService::Abort);
+  Unary("GetModelInfo", &EngineService::GetModelInfo);
+  Unary("GetServerInfo", &EngineService::GetServerInfo);
+  Unary("GetLoads", &EngineService::GetLoads);
+}
+
+void EngineService::Connect(std::shared_ptr<grpc::Channel> channel, DrainGate& gate, std::function<bool()> serving) {
+  MutexLock lock(mu_);
+  connection_.reset(new Connection{v1::Inference::NewStub(channel), gate, std::move(serving)});
+}
+
+std::shared_ptr<const EngineService::Connection> EngineService::connection() const {
+  MutexLock lock(mu_);
+  return connection_;
+}
+
+grpc::ServerWriteReactor<engine::GenerateResponse>* EngineService::BeginGenerate(Context* context,
+                                                                                 engine::GenerateRequest& request,
+                                                                                 ByteBudget::Lease memory) {
+  const std::shared_ptr<const Connection> to = connection();
+  const auto call = EngineGenerate::Create(
+      *context, {open_, parts_.clock, to != nullptr ? to->Enter() : DrainGate::Pass(), std::move(memory)});
+  if (to == nullptr) {
+    call->Finish(ToGrpcStatus(IsStarting()));
+  } else {
+    call->Start(request, *to->stub);
+  }
+  return call.get();
+}
+
+grpc::ServerUnaryReactor* EngineService::HealthCheck(Context* context, const engine::HealthCheckRequest* /*request*/,
+                                                     engine::HealthCheckResponse* response) {
+  const std::shared_ptr<const Connection> to = connection();
+  response->set_healthy(to != nullptr && to->serving());
+  if (!response->healthy()) response->set_message("not serving: it starts or ends, or has too few workers");
+  return Answered(*context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* EngineService::Abort(Context* context, const engine::AbortRequest* request,
+                                               engine::AbortResponse* /*response*/) {
+  const EngineCaller caller(*context);
+  for (const std::string& id : request->request_ids()) {
+    open_.Abort(id, caller, absl::CancelledError("the client aborted the request"));
+  }
+  return Answered(*context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* EngineService::AnswerByModel(Context* context, Fill fill) {
+  struct Asked {
+    grpc::ClientContext context;
+    v1::ListModelsRequest request;
+    v1::ListModelsResponse response;
+  };
+  const std::shared_ptr<const Connection> to = connection();
+  if (to == nullptr) return Answered(*context, IsStarting());
+  const auto asked = std::make_shared<Asked>();
+  EngineCaller(*context).Describe(asked->context);
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  to->stub->async()->ListModels(&asked->context, &asked->request, &asked->response,
+                                [asked, reactor, fill = std::move(fill)](const grpc::Status& status) {
+                                  if (status.ok() && asked->response.models_size() > 0) {
+                                    fill(asked->response.models(0));
+                                  }
+                                  reactor->Finish(status);
+                                });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* EngineService::GetModelInfo(Context* context, const engine::GetModelInfoRequest* /*request*/,
+                                                      engine::GetModelInfoResponse* response) {
+  return AnswerByModel(context, [this, response](const v1::Model& model) {
+    response->set_served_model_name(model.name());
+    response->set_is_generation(true);
+    response->set_max_context_length(static_cast<uint32_t>(model.context_length()));
+    response->set_max_req_input_len(model.context_length() - 1);  // one token is left for the answer
+    response->set_vocab_size(static_cast<uint32_t>(model.vocabulary_size()));
+    for (const int32_t id : parts_.end_ids) response->add_eos_token_ids(id);
+    response->set_bos_token_id(parts_.begin_id.value_or(0));
+  });
+}
+
+EngineParts::Load EngineService::LoadNow() const {
+  return parts_.load ? parts_.load() : EngineParts::Load();
+}
+
+grpc::ServerUnaryReactor* EngineService::GetServerInfo(Context* context,
+                                                       const engine::GetServerInfoRequest* /*request*/,
+                                                       engine::GetServerInfoResponse* response) {
+  return AnswerByModel(context, [this, response](const v1::Model& model) {
+    const EngineParts::Load load = LoadNow();
+    response->set_active_requests(static_cast<uint32_t>(load.running + load.waiting));
+    response->set_uptime_seconds(absl::ToDoubleSeconds(parts_.clock.Now() - began_));
+    response->set_server_type("runahead");
+    response->set_data_parallel_size(1);
+    response->set_kv_cache_dtype(model.kv_dtype());
+    response->set_model_dtype(model.dtype());
+    response->set_constrained_decoding_start("first_token");
+  });
+}
+
+grpc::ServerUnaryReactor* EngineService::GetLoads(Context* context, const engine::GetLoadsRequest* request,
+                                                  engine::GetLoadsResponse* response) {
+  response->set_timestamp(absl::FormatTime(absl::RFC3339_full, parts_.clock.Now(), absl::UTCTimeZone()));
+  response->set_version(std::string(Version()));
+  response->set_dp_rank_count(1);
+  if (request->dp_rank() == 0) {
+    const EngineParts::Load load = LoadNow();
+    engine::SchedulerLoad& told = *response->add_loads();
+    told.set_num_running_reqs(static_cast<int32_t>(load.running));
+    told.set_num_waiting_reqs(static_cast<int32_t>(load.waiting));
+    told.set_num_total_reqs(static_cast<int32_t>(load.running + load.waiting));
+  }
+  return Answered(*context, absl::OkStatus());
+}
+
+grpc::ServerWriteReactor<engine::GetTokenizerChunk>* EngineService::BeginTokenizer(
+    Context* context, const engine::GetTokenizerRequest* /*request*/) {
+  const std::shared_ptr<const Connection> to = connection();
+  const auto stream =
+      TokenizerStream::Create(*context, open_, parts_.clock, to != nullptr ? to->Enter() : DrainGate::Pass());
+  archiving_.Start(SendTokenizer(stream));
+  return stream.get();
+}
+
+Task<> EngineService::SendTokenizer(std::shared_ptr<TokenizerStream> stream) {
+  stream->Send(Archive());
+  co_return;
+}
+
+// What failed is tried again by the next one who asks.
+absl::StatusOr<std::shared_ptr<const TokenizerArchiveBytes>> EngineService::Archive() {
+  if (archive_ != nullptr) return archive_;
+  if (!parts_.tokenizer_archive) {
+    return absl::UnimplementedError("this router gives no tokenizer: give the gateway the model's folder");
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(std::string bytes, parts_.tokenizer_archive());
+  if (bytes.empty()) return absl::InternalError("the tokenizer's archive is empty");
+  std::string sha256 = Sha256Hex(bytes);
+  archive_ = std::make_shared<const TokenizerArchiveBytes>(TokenizerArchiveBytes{std::move(bytes), std::move(sha256)});
+  return archive_;
+}
+
+}  // namespace runahead
