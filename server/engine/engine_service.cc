@@ -17,6 +17,10 @@ namespace {
 
 namespace engine = vllm::grpc::engine;
 
+// A gateway asks GetTokenizer where it finds nothing at the path that it is told. What is no absolute path it would
+// search a hub for.
+constexpr char kNowhere[] = "/dev/null/GetTokenizer";
+
 absl::Status IsStarting() {
   return absl::UnavailableError("the router is starting");
 }
@@ -130,6 +134,7 @@ grpc::ServerUnaryReactor* EngineService::GetModelInfo(Context* context, const en
                                                       engine::GetModelInfoResponse* response) {
   return AnswerByModel(context, [this, response](const v1::Model& model) {
     response->set_served_model_name(model.name());
+    if (parts_.tokenizer_archive) response->set_tokenizer_path(kNowhere);
     response->set_is_generation(true);
     response->set_max_context_length(static_cast<uint32_t>(model.context_length()));
     response->set_max_req_input_len(model.context_length() - 1);  // one token is left for the answer

@@ -307,6 +307,7 @@ TEST_F(EngineServiceTest, SaysWhatItServesAndItsLoad) {
   ASSERT_TRUE(stub_of_engine_->GetModelInfo(&of_model, {}, &model).ok());
   EXPECT_EQ(model.served_model_name(), model_.name);
   EXPECT_TRUE(model.is_generation());
+  EXPECT_EQ(model.tokenizer_path(), "/dev/null/GetTokenizer");
   EXPECT_EQ(model.max_context_length(), static_cast<uint32_t>(testing::kFixtureContext));
   EXPECT_EQ(model.vocab_size(), static_cast<uint32_t>(model_.vocabulary_size));
   EXPECT_THAT(model.eos_token_ids(), ElementsAre(2));
