@@ -275,7 +275,9 @@ TEST_F(EngineServiceTest, WhoTakesNothingIsCutOff) {
   request.mutable_tokenized()->add_input_ids(5);
   request.mutable_sampling_params()->set_logprobs(20);
   decode_[0]->Change([](FakeBehaviour& behaviour) { behaviour.logprobs = 20; });
-  EngineCall call(*stub_of_engine_, request);
+  const auto stub = engine::VllmEngine::NewStub(
+      MakeChannel(engine_server_->address(), kProcessKeepAlive, {}, {}, /*read_ahead=*/false));
+  EngineCall call(*stub, request);
   ASSERT_TRUE(testing::Await("the request has ended", [&] {
     clock_.Advance(absl::Seconds(31));
     engine_->CutStalled();
