@@ -6,6 +6,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/version.h"
 #include "server/engine/engine_caller.h"
@@ -32,6 +33,20 @@ std::string Sha256Hex(absl::string_view bytes) {
                             EVP_sha256(), nullptr) == 1);
   hash.resize(size);
   return absl::BytesToHexString(hash);
+}
+
+// As the model's files have it; empty where they recommend nothing.
+std::string DefaultsJson(const v1::SamplingParams& recommended) {
+  std::vector<std::string> members;
+  const auto add = [&members](bool given, const char* name, auto value) {
+    if (given) members.push_back(absl::StrCat("\"", name, "\": ", value));
+  };
+  add(recommended.has_temperature(), "temperature", recommended.temperature());
+  add(recommended.has_top_k(), "top_k", recommended.top_k());
+  add(recommended.has_top_p(), "top_p", recommended.top_p());
+  add(recommended.has_min_p(), "min_p", recommended.min_p());
+  add(recommended.has_repetition_penalty(), "repetition_penalty", recommended.repetition_penalty());
+  return members.empty() ? "" : absl::StrCat("{", absl::StrJoin(members, ", "), "}");
 }
 
 grpc::ServerUnaryReactor* Answered(grpc::CallbackServerContext& context, const absl::Status& status) {
@@ -141,6 +156,7 @@ grpc::ServerUnaryReactor* EngineService::GetModelInfo(Context* context, const en
     response->set_vocab_size(static_cast<uint32_t>(model.vocabulary_size()));
     for (const int32_t id : parts_.end_ids) response->add_eos_token_ids(id);
     response->set_bos_token_id(parts_.begin_id.value_or(0));
+    response->set_default_sampling_params_json(DefaultsJson(model.recommended()));
   });
 }
 

@@ -62,10 +62,8 @@ absl::Status MapDraw(const engine::SamplingParams& params, v1::SamplingParams& o
   if (params.frequency_penalty() != 0) out.set_frequency_penalty(params.frequency_penalty());
   if (params.presence_penalty() != 0) out.set_presence_penalty(params.presence_penalty());
   if (params.repetition_penalty() != 0) out.set_repetition_penalty(params.repetition_penalty());
-  if (params.has_seed() && params.seed() != kNoSeed) {
-    if (params.seed() < 0) return InvalidField("sampling_params.seed", absl::StrCat(params.seed(), " is negative"));
-    out.set_seed(static_cast<uint64_t>(params.seed()));
-  }
+  // A negative one modulo 2^64, as at the HTTP door.
+  if (params.has_seed() && params.seed() != kNoSeed) out.set_seed(static_cast<uint64_t>(int64_t{params.seed()}));
   if (params.has_logprobs()) out.set_logprobs(params.logprobs());
   *out.mutable_logit_bias() = params.logit_bias();
   return absl::OkStatus();

@@ -278,6 +278,7 @@ TEST_F(EngineServiceTest, WhoTakesNothingIsCutOff) {
   const auto stub = engine::VllmEngine::NewStub(
       MakeChannel(engine_server_->address(), kProcessKeepAlive, {}, {}, /*read_ahead=*/false));
   EngineCall call(*stub, request);
+  ASSERT_TRUE(MetricBecomes("runahead_requests_in_flight", 1));
   ASSERT_TRUE(testing::Await("the request has ended", [&] {
     clock_.Advance(absl::Seconds(31));
     engine_->CutStalled();
@@ -303,6 +304,8 @@ TEST_F(EngineServiceTest, BeforeItIsConnectedItIsNotHealthyAndAnswersNothing) {
 }
 
 TEST_F(EngineServiceTest, SaysWhatItServesAndItsLoad) {
+  model_.advice.sampling.set_temperature(0.6F);
+  model_.advice.sampling.set_top_k(20);
   StartConnected();
   grpc::ClientContext of_model, of_server, of_loads, of_rank;
   engine::GetModelInfoResponse model;
@@ -314,6 +317,7 @@ TEST_F(EngineServiceTest, SaysWhatItServesAndItsLoad) {
   EXPECT_EQ(model.vocab_size(), static_cast<uint32_t>(model_.vocabulary_size));
   EXPECT_THAT(model.eos_token_ids(), ElementsAre(2));
   EXPECT_EQ(model.bos_token_id(), 1);
+  EXPECT_EQ(model.default_sampling_params_json(), R"({"temperature": 0.6, "top_k": 20})");
   engine::GetServerInfoResponse server;
   clock_.Advance(absl::Seconds(5));
   ASSERT_TRUE(stub_of_engine_->GetServerInfo(&of_server, {}, &server).ok());

@@ -96,7 +96,7 @@ std::vector<Case> Cases() {
       Drawn("seed", ": 42", "seed: 42"),
       Drawn("seed", ": 0", "seed: 0"),
       Harmless("sampling_params.seed", "sampling_params { seed: -1 }", "it is none"),
-      Refused("sampling_params.seed", "sampling_params { seed: -2 }"),
+      Drawn("seed", ": -2", "seed: 18446744073709551614"),
       Drawn("logprobs", ": 0", "logprobs: 0"),
       Drawn("logit_bias", " { key: 3 value: -2.5 }", "logit_bias { key: 3 value: -2.5 }"),
       Stopped("max_tokens", ": 5", "max_tokens: 5"),
