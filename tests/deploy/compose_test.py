@@ -138,6 +138,7 @@ class ComposeTest(unittest.TestCase):
         smg = self.services["smg"]
         self.assertIn(f"--worker-urls=grpc://router:{GRPC_PORT}", smg["command"])
         self.assertIn("--disable-retries", smg["command"])
+        self.assertIn("--queue-size=0", smg["command"])
         (published,) = map(with_defaults, smg["ports"])
         port = published.rpartition(":")[2]
         self.assertIn(f"--port={port}", smg["command"])

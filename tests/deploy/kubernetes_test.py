@@ -202,6 +202,7 @@ class KubernetesTest(unittest.TestCase):
             (port,) = manifests.of("Service")["router"]["spec"]["ports"]
             self.assertIn(f"--worker-urls=grpc://router:{port['port']}", container["args"])
             self.assertIn("--disable-retries", container["args"])
+            self.assertIn("--queue-size=0", container["args"])
             self.assertIn(f"--port={manifests.ports('smg')['http']}", container["args"])
             policy = manifests.of("NetworkPolicy")["smg-clients"]["spec"]
             self.assertEqual(manifests.selected(policy["podSelector"]), ["smg"])

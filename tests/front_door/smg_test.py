@@ -255,6 +255,20 @@ class OverloadTest(fixture.unittest.TestCase):
         self.assertEqual(status, 429, answer)
         self.assertEqual(calls, 1)
 
+    def test_where_smg_bounds_what_runs_it_says_when_to_come_again(self):
+        with Smg(self.folder, self.router["address"], self.tokenizer, "--disable-retries", "--max-concurrent-requests=1",
+                 "--queue-size=0") as smg:
+            long = {"prompt": "hello", "max_tokens": fixture.LONG, "ignore_eos": True, "stream": True}
+            with smg.open("/v1/completions", long) as first:
+                first.readline()
+                before = self.refused()
+                with self.assertRaises(urllib.error.HTTPError) as refused:
+                    smg.open("/v1/completions", {"prompt": "hello", "max_tokens": 1})
+                with refused.exception as error:
+                    self.assertEqual(error.code, 429)
+                    self.assertGreater(int(error.headers["Retry-After"]), 0)
+                self.assertEqual(self.refused(), before, "the router was not asked")
+
     def test_with_retries_it_is_several(self):
         status, answer, calls = self.ask("--retry-initial-backoff-ms=1", "--retry-max-backoff-ms=2")
         self.assertEqual(status, 429, answer)
