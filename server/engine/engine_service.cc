@@ -22,9 +22,8 @@ namespace engine = vllm::grpc::engine;
 // search a hub for.
 constexpr char kNowhere[] = "/dev/null/GetTokenizer";
 
-absl::Status IsStarting() {
-  return absl::UnavailableError("the router is starting");
-}
+// What has become of a drain, or of a start, is seen within about this time.
+constexpr absl::Duration kTryAgainAfter = absl::Seconds(1);
 
 std::string Sha256Hex(absl::string_view bytes) {
   std::string hash(EVP_MAX_MD_SIZE, '\0');
@@ -61,12 +60,6 @@ struct EngineService::Connection {
   const std::unique_ptr<v1::Inference::StubInterface> stub;
   DrainGate& gate;
   const std::function<bool()> serving;
-
-  // None where the gate is closed: the public service says so in its own words.
-  DrainGate::Pass Enter() const {
-    absl::StatusOr<DrainGate::Pass> pass = gate.Enter();
-    return pass.ok() ? *std::move(pass) : DrainGate::Pass();
-  }
 };
 
 EngineService::EngineService(EngineParts parts, CallDoor door)
@@ -93,16 +86,24 @@ std::shared_ptr<const EngineService::Connection> EngineService::connection() con
   return connection_;
 }
 
+absl::StatusOr<EngineService::Entered> EngineService::Enter() const {
+  const std::shared_ptr<const Connection> to = connection();
+  absl::StatusOr<DrainGate::Pass> pass =
+      to != nullptr ? to->gate.Enter() : absl::UnavailableError("the router is starting");
+  if (!pass.ok()) return WithRetryAfter(pass.status(), kTryAgainAfter);
+  return Entered{to, *std::move(pass)};
+}
+
 grpc::ServerWriteReactor<engine::GenerateResponse>* EngineService::BeginGenerate(Context* context,
                                                                                  engine::GenerateRequest& request,
                                                                                  ByteBudget::Lease memory) {
-  const std::shared_ptr<const Connection> to = connection();
+  absl::StatusOr<Entered> entered = Enter();
   const auto call = EngineGenerate::Create(
-      *context, {open_, parts_.clock, to != nullptr ? to->Enter() : DrainGate::Pass(), std::move(memory)});
-  if (to == nullptr) {
-    call->Finish(ToGrpcStatus(IsStarting()));
+      *context, {open_, parts_.clock, entered.ok() ? std::move(entered->pass) : DrainGate::Pass(), std::move(memory)});
+  if (entered.ok()) {
+    call->Start(request, *entered->to->stub);
   } else {
-    call->Start(request, *to->stub);
+    call->Finish(ToGrpcStatus(entered.status()));
   }
   return call.get();
 }
@@ -126,22 +127,24 @@ grpc::ServerUnaryReactor* EngineService::Abort(Context* context, const engine::A
 
 grpc::ServerUnaryReactor* EngineService::AnswerByModel(Context* context, Fill fill) {
   struct Asked {
+    Entered entered;  // the first member, so that it ends last
     grpc::ClientContext context;
     v1::ListModelsRequest request;
     v1::ListModelsResponse response;
   };
-  const std::shared_ptr<const Connection> to = connection();
-  if (to == nullptr) return Answered(*context, IsStarting());
+  absl::StatusOr<Entered> entered = Enter();
+  if (!entered.ok()) return Answered(*context, entered.status());
   const auto asked = std::make_shared<Asked>();
+  asked->entered = *std::move(entered);
   EngineCaller(*context).Describe(asked->context);
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  to->stub->async()->ListModels(&asked->context, &asked->request, &asked->response,
-                                [asked, reactor, fill = std::move(fill)](const grpc::Status& status) {
-                                  if (status.ok() && asked->response.models_size() > 0) {
-                                    fill(asked->response.models(0));
-                                  }
-                                  reactor->Finish(status);
-                                });
+  asked->entered.to->stub->async()->ListModels(&asked->context, &asked->request, &asked->response,
+                                               [asked, reactor, fill = std::move(fill)](const grpc::Status& status) {
+                                                 if (status.ok() && asked->response.models_size() > 0) {
+                                                   fill(asked->response.models(0));
+                                                 }
+                                                 reactor->Finish(status);
+                                               });
   return reactor;
 }
 
@@ -196,10 +199,14 @@ grpc::ServerUnaryReactor* EngineService::GetLoads(Context* context, const engine
 
 grpc::ServerWriteReactor<engine::GetTokenizerChunk>* EngineService::BeginTokenizer(
     Context* context, const engine::GetTokenizerRequest* /*request*/) {
-  const std::shared_ptr<const Connection> to = connection();
-  const auto stream =
-      TokenizerStream::Create(*context, open_, parts_.clock, to != nullptr ? to->Enter() : DrainGate::Pass());
-  archiving_.Start(SendTokenizer(stream));
+  absl::StatusOr<Entered> entered = Enter();
+  const auto stream = TokenizerStream::Create(*context, open_, parts_.clock,
+                                              entered.ok() ? std::move(entered->pass) : DrainGate::Pass());
+  if (entered.ok()) {
+    archiving_.Start(SendTokenizer(stream));
+  } else {
+    stream->Send(entered.status());
+  }
   return stream.get();
 }
 

@@ -59,6 +59,11 @@ class EngineService final : public MessageService<vllm::grpc::engine::VllmEngine
   using Context = grpc::CallbackServerContext;
   using UnaryReactor = grpc::ServerUnaryReactor;
   struct Connection;
+  // With a pass, with which a call of the public service may begin.
+  struct Entered {
+    std::shared_ptr<const Connection> to;
+    DrainGate::Pass pass;
+  };
   using Fill = std::function<void(const v1::Model& model)>;
 
   grpc::ServerWriteReactor<vllm::grpc::engine::GenerateResponse>* BeginGenerate(
@@ -76,6 +81,8 @@ class EngineService final : public MessageService<vllm::grpc::engine::VllmEngine
   UnaryReactor* GetLoads(Context* context, const vllm::grpc::engine::GetLoadsRequest* request,
                          vllm::grpc::engine::GetLoadsResponse* response) override;
 
+  // UNAVAILABLE before Connect, and once the gate is closed.
+  absl::StatusOr<Entered> Enter() const RUNAHEAD_EXCLUDES(mu_);
   // Null before Connect.
   std::shared_ptr<const Connection> connection() const RUNAHEAD_EXCLUDES(mu_);
   // Has `fill` make the answer of what the public service says of its model.

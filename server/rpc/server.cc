@@ -152,6 +152,7 @@ RpcServer::RpcServer(const RpcServerOptions& options)
 
 RpcServer::~RpcServer() {
   if (server_ == nullptr) return;
+  gate_.Close();
   if (port_ != nullptr) port_->Close();
   server_->Shutdown(std::chrono::system_clock::now());
   server_->Wait();

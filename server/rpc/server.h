@@ -63,7 +63,8 @@ class RpcServer {
   absl::Status serving() const;
 
   // For calls of this process to its own services: they come as those over the port do, but for its limits on
-  // connections. It ends with the server.
+  // connections. A call begins with a pass of the gate only: one that begins while the server shuts down would end the
+  // process (gRPC 1.51).
   std::shared_ptr<grpc::Channel> InProcessChannel();
 
   // Where a service's calls get a pass, so that Drain() waits for them. Hold it until the reactor's OnDone: a call that

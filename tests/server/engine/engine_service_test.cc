@@ -369,6 +369,12 @@ TEST_F(EngineServiceTest, CallsThatRunMayEndWhileTheServerDrains) {
   ASSERT_TRUE(call.Read().has_value());
   std::thread drain([&] { EXPECT_TRUE(engine_server_->Drain(testing::LongestWait())); });
   ASSERT_TRUE(testing::Await("the gate is closed", [&] { return engine_server_->gate().closed(); }));
+  const absl::Status refused = EngineCall(*stub_of_engine_, Request("new", 2)).Finish();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(RetryAfter(refused).has_value());
+  grpc::ClientContext of_model;
+  engine::GetModelInfoResponse info;
+  EXPECT_EQ(stub_of_engine_->GetModelInfo(&of_model, {}, &info).error_code(), grpc::StatusCode::UNAVAILABLE);
   decode_[0]->Change([](FakeBehaviour& behaviour) { behaviour.decode_until = 1 << 30; });
   ASSERT_TRUE(Abort({"last"}).ok());
   EXPECT_EQ(call.Finish().code(), absl::StatusCode::kCancelled);
