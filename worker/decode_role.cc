@@ -163,6 +163,7 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
   steps.no_rows_because = std::move(no_rows_because);
   steps.on_step = [&metrics, step_time](const DecodeStep& step) {
     metrics.CountRebuilt(step.again_rows);
+    metrics.CountLateMasks(step.late_masks);
     if (step.prompt_rows > 0) return metrics.CountPromptRows(step.prompt_rows);
     metrics.ObserveStep(static_cast<int>(step.batch_size), step.took);
     if (step.again_rows == 0) step_time->Took(step.took);  // the router counts on what a usual step takes

@@ -216,15 +216,14 @@ Task<> EngineService::SendTokenizer(std::shared_ptr<TokenizerStream> stream) {
 }
 
 // What failed is tried again by the next one who asks.
-absl::StatusOr<std::shared_ptr<const TokenizerArchiveBytes>> EngineService::Archive() {
+absl::StatusOr<std::shared_ptr<const SummedArchive>> EngineService::Archive() {
   if (archive_ != nullptr) return archive_;
   if (!parts_.tokenizer_archive) {
     return absl::UnimplementedError("this router gives no tokenizer: give the gateway the model's folder");
   }
-  RUNAHEAD_ASSIGN_OR_RETURN(std::string bytes, parts_.tokenizer_archive());
-  if (bytes.empty()) return absl::InternalError("the tokenizer's archive is empty");
-  std::string sha256 = Sha256Hex(bytes);
-  archive_ = std::make_shared<const TokenizerArchiveBytes>(TokenizerArchiveBytes{std::move(bytes), std::move(sha256)});
+  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<const std::string> bytes, parts_.tokenizer_archive());
+  std::string sha256 = Sha256Hex(*bytes);
+  archive_ = std::make_shared<const SummedArchive>(SummedArchive{std::move(bytes), std::move(sha256)});
   return archive_;
 }
 

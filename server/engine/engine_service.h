@@ -33,9 +33,9 @@ struct EngineParts {
   std::vector<int32_t> end_ids = {};     // of the model, which end an answer
   std::optional<int32_t> begin_id = {};  // of its begin token
   std::function<Load()> load = nullptr;  // any thread; quick
-  // A zip of tokenizer.json, tokenizer_config.json and config.json. Asked once, on a thread of the service. Null:
-  // GetTokenizer is UNIMPLEMENTED.
-  std::function<absl::StatusOr<std::string>()> tokenizer_archive = nullptr;
+  // A zip of tokenizer.json, tokenizer_config.json and config.json, not empty. Asked on a thread of the service, again
+  // only where it failed. Null: GetTokenizer is UNIMPLEMENTED.
+  std::function<absl::StatusOr<std::shared_ptr<const std::string>>()> tokenizer_archive = nullptr;
   absl::Duration stall_timeout = absl::Seconds(30);  // of a client that takes nothing of a stream
 };
 
@@ -89,15 +89,15 @@ class EngineService final : public MessageService<vllm::grpc::engine::VllmEngine
   UnaryReactor* AnswerByModel(Context* context, Fill fill);
   EngineParts::Load LoadNow() const;
   Task<> SendTokenizer(std::shared_ptr<TokenizerStream> stream);
-  absl::StatusOr<std::shared_ptr<const TokenizerArchiveBytes>> Archive();
+  absl::StatusOr<std::shared_ptr<const SummedArchive>> Archive();
 
   const EngineParts parts_;
   const absl::Time began_;
   OpenWrites open_;
   mutable Mutex mu_;
   std::shared_ptr<const Connection> connection_ RUNAHEAD_GUARDED_BY(mu_);
-  std::shared_ptr<const TokenizerArchiveBytes> archive_;  // of archiving_'s thread; null: not made yet
-  ThreadExecutor archiving_;                              // the last, for what runs there uses the rest
+  std::shared_ptr<const SummedArchive> archive_;  // of archiving_'s thread; null: not made yet
+  ThreadExecutor archiving_;                      // the last, for what runs there uses the rest
 };
 
 }  // namespace runahead

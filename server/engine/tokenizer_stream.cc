@@ -16,7 +16,7 @@ std::shared_ptr<TokenizerStream> TokenizerStream::Create(grpc::CallbackServerCon
   return stream;
 }
 
-void TokenizerStream::Send(absl::StatusOr<std::shared_ptr<const TokenizerArchiveBytes>> archive) {
+void TokenizerStream::Send(absl::StatusOr<std::shared_ptr<const SummedArchive>> archive) {
   if (!archive.ok()) return Finish(ToGrpcStatus(archive.status()));
   MutexLock lock(mu_);
   archive_ = *std::move(archive);
@@ -24,7 +24,7 @@ void TokenizerStream::Send(absl::StatusOr<std::shared_ptr<const TokenizerArchive
 }
 
 void TokenizerStream::Next() {
-  const std::string& bytes = archive_->bytes;
+  const std::string& bytes = *archive_->bytes;
   if (sent_ == bytes.size()) return Finish(grpc::Status::OK);
   const size_t size = std::min(kChunkBytes, bytes.size() - sent_);
   writing_.set_data(bytes.data() + sent_, size);

@@ -16,9 +16,9 @@
 
 namespace runahead {
 
-struct TokenizerArchiveBytes {
-  std::string bytes;   // not empty
-  std::string sha256;  // of them, in hexadecimal
+struct SummedArchive {
+  std::shared_ptr<const std::string> bytes;  // not empty
+  std::string sha256;                        // of them, in hexadecimal
 };
 
 // Thread-safe. Lives, by holding itself, until gRPC is done with it.
@@ -33,7 +33,7 @@ class TokenizerStream final : public grpc::ServerWriteReactor<vllm::grpc::engine
                                                  DrainGate::Pass pass);
 
   // Sends `archive`, or ends with its error. Called once, on any thread.
-  void Send(absl::StatusOr<std::shared_ptr<const TokenizerArchiveBytes>> archive) RUNAHEAD_EXCLUDES(mu_);
+  void Send(absl::StatusOr<std::shared_ptr<const SummedArchive>> archive) RUNAHEAD_EXCLUDES(mu_);
 
   void CutIfStalled(absl::Time now, absl::Duration timeout) override RUNAHEAD_EXCLUDES(mu_);
   void Abort(const EngineCaller&, const absl::Status&) override {}  // it has no name
@@ -51,7 +51,7 @@ class TokenizerStream final : public grpc::ServerWriteReactor<vllm::grpc::engine
   grpc::CallbackServerContext* context_ RUNAHEAD_GUARDED_BY(mu_);  // null once the call is done
   DrainGate::Pass pass_ RUNAHEAD_GUARDED_BY(mu_);
   std::shared_ptr<TokenizerStream> itself_ RUNAHEAD_GUARDED_BY(mu_);
-  std::shared_ptr<const TokenizerArchiveBytes> archive_ RUNAHEAD_GUARDED_BY(mu_);
+  std::shared_ptr<const SummedArchive> archive_ RUNAHEAD_GUARDED_BY(mu_);
   size_t sent_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   vllm::grpc::engine::GetTokenizerChunk writing_ RUNAHEAD_GUARDED_BY(mu_);
   absl::Time write_began_ RUNAHEAD_GUARDED_BY(mu_) = absl::InfiniteFuture();

@@ -25,6 +25,7 @@ class CompiledForm : public CompiledGrammar {
   explicit CompiledForm(xgrammar::CompiledGrammar compiled)
       : compiled_(std::move(compiled)), bytes_(compiled_.MemorySizeBytes()) {}
   size_t bytes() const override { return bytes_; }
+  std::unique_ptr<GrammarState> Begin() const override;
   const xgrammar::CompiledGrammar& compiled() const { return compiled_; }
 
  private:
@@ -90,6 +91,10 @@ class MatcherState : public GrammarState {
   std::shared_ptr<const CompiledGrammar> grammar_;
   xgrammar::GrammarMatcher matcher_;
 };
+
+std::unique_ptr<GrammarState> CompiledForm::Begin() const {
+  return std::make_unique<MatcherState>(shared_from_this());
+}
 
 xgrammar::TokenizerInfo Vocabulary(const std::vector<std::string>& bytes, const std::vector<int32_t>& ends) {
   return xgrammar::TokenizerInfo(bytes, xgrammar::VocabType::RAW, static_cast<int>(bytes.size()), ends);
@@ -192,7 +197,7 @@ class CachingCompiler : public GrammarCompiler {
   }
 
   static absl::Status CheckBegin(const std::shared_ptr<const CompiledForm>& form) {
-    const std::unique_ptr<GrammarState> state = GrammarState::Begin(form);
+    const std::unique_ptr<GrammarState> state = form->Begin();
     std::vector<uint32_t> allowed((form->compiled().GetTokenizerInfo().GetVocabSize() + 31) / 32);
     RUNAHEAD_RETURN_IF_ERROR(state->FillMask(absl::MakeSpan(allowed)).status());
     for (const uint32_t word : allowed) {
@@ -229,10 +234,6 @@ absl::StatusOr<std::unique_ptr<GrammarCompiler>> GrammarCompiler::Create(const T
   } catch (const std::exception& error) {
     return absl::InternalError(absl::StrCat("the vocabulary for structured output: ", OneLine(error.what())));
   }
-}
-
-std::unique_ptr<GrammarState> GrammarState::Begin(std::shared_ptr<const CompiledGrammar> grammar) {
-  return std::make_unique<MatcherState>(std::move(grammar));
 }
 
 }  // namespace runahead

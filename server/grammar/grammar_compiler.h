@@ -14,11 +14,15 @@
 
 namespace runahead {
 
+class GrammarState;
+
 // A form, ready to be followed. Immutable, hence safe for any number of threads; outlives its compiler.
-class CompiledGrammar {
+class CompiledGrammar : public std::enable_shared_from_this<CompiledGrammar> {
  public:
   virtual ~CompiledGrammar() = default;
   virtual size_t bytes() const = 0;  // of memory, about
+  // The state at the begin of an answer. It shares the form.
+  virtual std::unique_ptr<GrammarState> Begin() const = 0;
 };
 
 struct GrammarCompilerOptions {
@@ -48,8 +52,6 @@ absl::Status StructuredOutputStatus();
 // Where an answer is in its form: what follows from its ids, and nothing else. For one thread at a time.
 class GrammarState {
  public:
-  // At the begin of an answer.
-  static std::unique_ptr<GrammarState> Begin(std::shared_ptr<const CompiledGrammar> grammar);
   virtual ~GrammarState() = default;
 
   // The answer goes on with `id`. INVALID_ARGUMENT where the form does not allow it; the state stays as it was. An end

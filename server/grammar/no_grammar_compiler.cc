@@ -13,8 +13,4 @@ absl::StatusOr<std::unique_ptr<GrammarCompiler>> GrammarCompiler::Create(const T
   return StructuredOutputStatus();
 }
 
-std::unique_ptr<GrammarState> GrammarState::Begin(std::shared_ptr<const CompiledGrammar> /*grammar*/) {
-  return nullptr;  // there is none to begin with
-}
-
 }  // namespace runahead

@@ -15,6 +15,7 @@
 #include "server/grammar/compile_cost.h"
 #include "server/grammar/form_graph.h"
 #include "server/grammar/regex_form.h"
+#include "server/grammar/schema_formats.h"
 #include "server/grammar/schema_keywords.h"
 #include "server/grammar/schema_numbers.h"
 #include "server/grammar/schema_one_of.h"
@@ -332,17 +333,7 @@ class SchemaReader {
       form = keyword;
     }
     if (form == "pattern") return Pattern(schema[form].get<std::string>(), json, PlaceBelow(place, form));
-    if (form == "format") {
-      const std::string format = schema[form];
-      const auto formats = SchemaFormats();
-      if (std::find(formats.begin(), formats.end(), format) == formats.end()) {
-        return RefuseAt(PlaceBelow(place, form),
-                        absl::StrCat("the format ", QuotedName(format),
-                                     " is not supported; these are: ", absl::StrJoin(formats, ", ")));
-      }
-      json[form] = format;
-      return Spend(100, place);
-    }
+    if (form == "format") return Format(schema[form].get<std::string>(), json, PlaceBelow(place, form));
     if (counts.least > 0) json["minLength"] = counts.least;
     if (counts.most) json["maxLength"] = *counts.most;
     return SpendLength(counts, place);
@@ -354,6 +345,18 @@ class SchemaReader {
     const int64_t longest = counts.most.value_or(counts.least);
     if (!lengths_.insert({counts.least, counts.most.value_or(-1)}).second) return absl::OkStatus();
     return Spend(longest <= 128 ? longest * 3 / 2 : 350, place);
+  }
+
+  absl::Status Format(const std::string& name, Json& json, const std::string& place) {
+    const SchemaFormat* const format = FindSchemaFormat(name);
+    if (format == nullptr) {
+      const std::string all =
+          absl::StrJoin(SchemaFormats(), ", ", [](std::string* to, const SchemaFormat& one) { *to += one.name; });
+      return RefuseAt(place, absl::StrCat("the format ", QuotedName(name), " is not supported; these are: ", all));
+    }
+    if (!format->expression.empty()) return Pattern(format->expression, json, place);
+    json["format"] = name;
+    return Spend(100, place);
   }
 
   absl::Status Pattern(const std::string& pattern, Json& json, const std::string& place) {

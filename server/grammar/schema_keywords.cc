@@ -46,10 +46,6 @@ constexpr std::pair<absl::string_view, SchemaKeyword> kKeywords[] = {
     {"multipleOf", K::kNumber},
 };
 
-// Those whose expressions in xgrammar 0.2.8 need no escapes in JSON.
-constexpr absl::string_view kFormats[] = {"date", "date-time", "duration",      "email", "hostname", "ipv4",
-                                          "ipv6", "time",      "uri-reference", "uri",   "uuid"};
-
 }  // namespace
 
 std::optional<SchemaKeyword> FindSchemaKeyword(absl::string_view keyword) {
@@ -57,10 +53,6 @@ std::optional<SchemaKeyword> FindSchemaKeyword(absl::string_view keyword) {
                                          [&](const auto& entry) { return entry.first == keyword; });
   if (found == std::end(kKeywords)) return std::nullopt;
   return found->second;
-}
-
-absl::Span<const absl::string_view> SchemaFormats() {
-  return kFormats;
 }
 
 }  // namespace runahead

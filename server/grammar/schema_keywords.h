@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
 
 namespace runahead {
 
@@ -21,8 +20,5 @@ enum class SchemaKeyword {
 
 // None for a keyword that is not supported.
 std::optional<SchemaKeyword> FindSchemaKeyword(absl::string_view keyword);
-
-// Formats of strings that are enforced.
-absl::Span<const absl::string_view> SchemaFormats();
 
 }  // namespace runahead

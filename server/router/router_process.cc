@@ -37,6 +37,7 @@
 #include "server/rpc/process_tls.h"
 #include "server/rpc/server.h"
 #include "server/rpc/transport_metrics.h"
+#include "server/tokenizer/tokenizer_archive.h"
 #include "worker/format/open_model.h"
 
 namespace runahead {
@@ -90,7 +91,7 @@ CallDoor EngineDoor(CallDoor door, KeyDoor* keys) {
   return door;
 }
 
-EngineParts EnginePartsOf(const RouterParts& router, absl::Duration stall_timeout) {
+EngineParts EnginePartsOf(const RouterParts& router, KeptTokenizerArchive& archive, absl::Duration stall_timeout) {
   EngineParts parts{router.clock};
   parts.end_ids.assign(router.tokenizer->end_ids().begin(), router.tokenizer->end_ids().end());
   parts.begin_id = router.tokenizer->bos_id();
@@ -98,6 +99,7 @@ EngineParts EnginePartsOf(const RouterParts& router, absl::Duration stall_timeou
     const int64_t waiting = metrics.queue_depth();
     return {std::max<int64_t>(0, metrics.calls_in_flight() - waiting), waiting};
   };
+  parts.tokenizer_archive = [&archive] { return archive.Get(); };
   parts.stall_timeout = stall_timeout;
   return parts;
 }
@@ -142,9 +144,9 @@ MemberAccess AccessOf(const RouterTls& tls, const RouterOptions& options, const 
 // In the order of construction; destroyed in reverse: calls end before what they use.
 struct RouterProcess::Parts {
   Parts(const RouterOptions& options, const ClusterKey& key, RouterTls opened_tls, ModelInfo model,
-        std::shared_ptr<const Tokenizer> tokenizer, absl::StatusOr<ChatTemplate> chat_template,
-        std::unique_ptr<LiveTable> opened, std::unique_ptr<OwnEcho> echo, std::unique_ptr<MetricRegistry> own,
-        Keys api_keys)
+        std::shared_ptr<const ModelFile> file, std::shared_ptr<const Tokenizer> tokenizer,
+        absl::StatusOr<ChatTemplate> chat_template, std::unique_ptr<LiveTable> opened, std::unique_ptr<OwnEcho> echo,
+        std::unique_ptr<MetricRegistry> own, Keys api_keys)
       : own_registry(std::move(own)),
         registry(*own_registry),
         keys(std::move(api_keys)),
@@ -186,7 +188,8 @@ struct RouterProcess::Parts {
             options.dns_period, RealClock()),
         service(router, {options.max_sessions, options.stall_timeout, options.max_streams}, memory.door(),
                 keys.door.get()),
-        engine(EnginePartsOf(router, options.stall_timeout), EngineDoor(memory.door(), keys.door.get())) {}
+        archive(std::move(file)),
+        engine(EnginePartsOf(router, archive, options.stall_timeout), EngineDoor(memory.door(), keys.door.get())) {}
 
   MemoryReturn returned;
   const std::unique_ptr<MetricRegistry> own_registry;
@@ -208,6 +211,7 @@ struct RouterProcess::Parts {
   WorkerRegistry workers;
   ServiceWatch membership;
   InferenceService service;
+  KeptTokenizerArchive archive;
   EngineService engine;
   std::unique_ptr<RpcServer> server;
   std::unique_ptr<MetricsServer> metrics_server;
@@ -229,11 +233,12 @@ absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const Router
   RUNAHEAD_ASSIGN_OR_RETURN(ModelInfo model, ReadModelInfo(*file));
   absl::StatusOr<ChatTemplate> chat_template = ChatTemplate::FromModel(*file, *tokenizer);
   SayOfChats(chat_template);
+  if (chat_template.ok() && chat_template->TellsTools()) model.advice.tool_format = "hermes";
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<LiveTable> table, LiveTable::Open(options.table, model));
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<OwnEcho> hearing, OwnEcho::Create());
   LogInfo("model", model.name, ": context ", model.context_length, ", vocabulary ", model.vocabulary_size);
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<Parts> parts, WithThreads([&]() -> absl::StatusOr<std::unique_ptr<Parts>> {
-                              return std::make_unique<Parts>(options, key, std::move(tls), std::move(model),
+                              return std::make_unique<Parts>(options, key, std::move(tls), std::move(model), file,
                                                              std::move(tokenizer), std::move(chat_template),
                                                              std::move(table), std::move(hearing), std::move(registry),
                                                              std::move(keys));

@@ -12,6 +12,7 @@
 #include "server/tokenizer/python.h"
 #include "server/tokenizer/template_probes.h"
 #include "server/tokenizer/template_tokens.h"
+#include "server/tokenizer/told_tools.h"
 #include "server/tokenizer/utf8.h"
 
 namespace runahead {
@@ -136,6 +137,22 @@ std::optional<Chat> ChatTemplate::WithDevelopersAsSystem(const Chat& chat) const
   return changed;
 }
 
+bool ChatTemplate::TellsTools() const {
+  const std::optional<Template>& chosen = ChosenFor({.messages = {}, .tools = "[]"});
+  return chosen && chosen->forms.without_tools;
+}
+
+absl::StatusOr<ChatTemplate::Prepared> ChatTemplate::Prepare(const Chat& given, KeepGoing keep_going) const {
+  Prepared prepared{.changed = WithDevelopersAsSystem(given)};
+  prepared.developers = prepared.changed.has_value();
+  const Chat& chat = prepared.changed ? *prepared.changed : given;
+  const std::optional<Template>& chosen = ChosenFor(chat);
+  if (!chosen || !chosen->forms.without_tools || !HasToolsOrCalls(chat)) return prepared;
+  RUNAHEAD_ASSIGN_OR_RETURN(prepared.changed, WithToolsTold(chat, chosen->forms.Reads("system"), keep_going));
+  prepared.tools = true;
+  return prepared;
+}
+
 absl::StatusOr<std::string> ChatTemplate::Render(const Chat& chat, KeepGoing keep_going) const {
   RUNAHEAD_ASSIGN_OR_RETURN(const MarkedText text, Rendered(chat, keep_going));
   return ToUtf8(text);
@@ -143,21 +160,29 @@ absl::StatusOr<std::string> ChatTemplate::Render(const Chat& chat, KeepGoing kee
 
 absl::StatusOr<std::vector<int32_t>> ChatTemplate::Encode(const Tokenizer& tokenizer, const Chat& given,
                                                           KeepGoing keep_going) const {
-  const std::optional<Chat> changed = WithDevelopersAsSystem(given);
-  const Chat& chat = changed ? *changed : given;
+  RUNAHEAD_ASSIGN_OR_RETURN(const Prepared prepared, Prepare(given, keep_going));
+  const Chat& chat = prepared.changed ? *prepared.changed : given;
   const auto render = [&](const Chat& one) { return Rendered(one, keep_going); };
   RUNAHEAD_ASSIGN_OR_RETURN(const MarkedText text, render(chat));
-  RUNAHEAD_RETURN_IF_ERROR(
-      CheckNothingIsLost(chat, ChosenFor(chat)->forms, /*each_system=*/changed.has_value(), text, render));
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<size_t> lost,
+                            LostMessage(chat, ChosenFor(chat)->forms, prepared.developers, text, render));
+  if (lost) {
+    const ChatMessage& said = chat.messages[*lost];
+    return absl::InvalidArgumentError(absl::StrCat(
+        prepared.tools ? absl::StrCat("messages: the model's chat template leaves one of the role ", said.role, " out")
+                       : absl::StrCat("messages[", *lost, "].content: the model's chat template leaves it out"),
+        ", so that the model would see nothing of it", kInstead));
+  }
   return tokenizer.EncodeParts(Parts(text), keep_going);
 }
 
 std::vector<std::string> ChatTemplate::LeftOut() const {
   std::vector<std::string> left_out;
   for (const ChatProbe& probe : ChatProbes()) {
-    const auto rendered = [&](const char* text) {
+    const auto rendered = [&](const char* text) -> absl::StatusOr<MarkedText> {
       const Chat chat = probe.chat(text);
-      return Rendered(WithDevelopersAsSystem(chat).value_or(chat), Always, kProbeLimits);
+      RUNAHEAD_ASSIGN_OR_RETURN(const Prepared prepared, Prepare(chat, Always));
+      return Rendered(prepared.changed.value_or(chat), Always, kProbeLimits);
     };
     const absl::StatusOr<MarkedText> one = rendered(kProbeTexts[0]), other = rendered(kProbeTexts[1]);
     if (one.ok() && other.ok() && *one == *other) left_out.emplace_back(probe.what);

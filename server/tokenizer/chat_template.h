@@ -41,10 +41,13 @@ class ChatTemplate {
   // that no user can end a turn or write a system message. Of that, only roles that are well known (system, developer,
   // user, assistant, tool) count as the template's: many templates make a control token of a role. A
   // template that never writes developer messages, and writes system ones, gets those as these: clients of newer models
-  // say developer where others say system, and mean the same. As Render, and INVALID_ARGUMENT as CheckNothingIsLost
-  // (lost_input.h).
+  // say developer where others say system, and mean the same. A template that knows no tools gets them told in words
+  // (told_tools.h). As Render, and INVALID_ARGUMENT names what LostMessage (lost_input.h) finds.
   absl::StatusOr<std::vector<int32_t>> Encode(const Tokenizer& tokenizer, const Chat& chat,
                                               KeepGoing keep_going = Always) const;
+
+  // Whether tools are told in words, and calls are asked for in the form of told_tools.h: the template knows no tools.
+  bool TellsTools() const;
 
   // What of chats the templates neither write nor refuse, in words for people: found out by rendering some
   // (template_probes.h).
@@ -60,7 +63,13 @@ class ChatTemplate {
   static absl::StatusOr<Template> Parsed(std::string_view source);
   void SetTokens(ChatVariables tokens);
   const std::optional<Template>& ChosenFor(const Chat& chat) const;
-  // Nothing where the chat stays as it is.
+  // A chat as the template can write it.
+  struct Prepared {
+    std::optional<Chat> changed = {};  // nothing: it stays as it is
+    bool developers = false;           // developer messages are system ones
+    bool tools = false;                // tools and calls are told in words
+  };
+  absl::StatusOr<Prepared> Prepare(const Chat& chat, KeepGoing keep_going) const;
   std::optional<Chat> WithDevelopersAsSystem(const Chat& chat) const;
   absl::StatusOr<MarkedText> Rendered(const Chat& chat, KeepGoing keep_going, const jinja::Limits& limits = {}) const;
 

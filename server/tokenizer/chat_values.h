@@ -27,6 +27,8 @@ struct ChatValues {
 struct ContentForms {
   std::vector<std::string> in_parts = {};  // roles whose content is [{"type": "text", "text": ...}]
   std::vector<std::string> unread = {};    // roles whose content is not read in either form
+  // Nothing of a chat's tools, or of calls of them, is written; such chats may be refused.
+  bool without_tools = false;
 
   bool InParts(std::string_view role) const { return Has(in_parts, role); }
   bool Reads(std::string_view role) const { return !Has(unread, role); }

@@ -6,7 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/tokenizer/python.h"
 
@@ -47,8 +46,8 @@ absl::StatusOr<bool> IsLost(const Chat& chat, int message, const ContentForms& f
 
 }  // namespace
 
-absl::Status CheckNothingIsLost(const Chat& chat, const ContentForms& forms, bool each_system, const MarkedText& text,
-                                Render render) {
+absl::StatusOr<std::optional<size_t>> LostMessage(const Chat& chat, const ContentForms& forms, bool each_system,
+                                                  const MarkedText& text, Render render) {
   std::vector<int> newest = {NewestOf(chat, {"user", "tool"})};
   for (const std::string_view role : {"system", "developer"}) {
     if (!forms.Reads(role)) newest.push_back(NewestOf(chat, {role}));
@@ -59,13 +58,9 @@ absl::Status CheckNothingIsLost(const Chat& chat, const ContentForms& forms, boo
   for (const int message : newest) {
     if (message < 0) continue;
     RUNAHEAD_ASSIGN_OR_RETURN(const bool lost, IsLost(chat, message, forms, text, render));
-    if (!lost) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("messages[", message,
-                     "].content: the model's chat template leaves it out, so that the model would see nothing of it; "
-                     "send the prompt as text, or as token ids"));
+    if (lost) return static_cast<size_t>(message);
   }
-  return absl::OkStatus();
+  return std::nullopt;
 }
 
 }  // namespace runahead

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 
 namespace runahead {
@@ -70,6 +71,12 @@ Chat WithTools(const std::string& text) {
   return chat;
 }
 
+Chat InstructedWithTools(const std::string& text) {
+  Chat chat = WithTools(text);
+  chat.messages.insert(chat.messages.begin(), {"system", kFiller});
+  return chat;
+}
+
 Chat WithDocuments(const std::string& text) {
   Chat chat = Asked(kFiller);
   chat.variables = absl::StrCat(R"({"documents": [{"title": ")", text, R"(", "text": ")", text, R"("}]})");
@@ -116,12 +123,13 @@ absl::Span<const ChatProbe> ChatProbes() {
 
 ContentForms FormsOf(const jinja::Template& chat_template, const ChatVariables& tokens) {
   ContentForms forms;
-  const auto reads = [&](std::string_view role, const ContentForms& given) {
-    const auto rendered = [&](const char* text) {
-      return Rendered(chat_template, tokens, WithContent(role, text), given);
-    };
+  const auto differ = [&](absl::FunctionRef<Chat(const char*)> chat, const ContentForms& given) {
+    const auto rendered = [&](const char* text) { return Rendered(chat_template, tokens, chat(text), given); };
     const std::optional<MarkedText> one = rendered(kProbeTexts[0]), other = rendered(kProbeTexts[1]);
     return one && other && *one != *other;
+  };
+  const auto reads = [&](std::string_view role, const ContentForms& given) {
+    return differ([&](const char* text) { return WithContent(role, text); }, given);
   };
   // Users' first: the others' chats have messages of theirs.
   for (const std::string_view role : {"user", "system", "developer", "assistant", "tool"}) {
@@ -134,6 +142,9 @@ ContentForms FormsOf(const jinja::Template& chat_template, const ChatVariables& 
       forms.unread.emplace_back(role);
     }
   }
+  // Of a template that takes too much for a probe nothing is known.
+  forms.without_tools = Rendered(chat_template, tokens, Asked(kFiller), forms).has_value() &&
+                        !differ(WithTools, forms) && !differ(InstructedWithTools, forms) && !differ(Calling, forms);
   return forms;
 }
 

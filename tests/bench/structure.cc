@@ -126,7 +126,7 @@ void Measure(GrammarCompiler& compiler, int64_t vocabulary, const Named& form) {
                 std::string(grammar.status().message()).substr(0, 110).c_str());
     return;
   }
-  const auto state = GrammarState::Begin(*grammar);
+  const auto state = (*grammar)->Begin();
   std::vector<uint32_t> mask((vocabulary + 31) / 32);
   std::vector<double> mask_us;
   std::mt19937 random(1);

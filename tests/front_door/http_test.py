@@ -95,6 +95,28 @@ class HttpTest(fixture.ClusterTest):
                 self.assertEqual(joined, wanted["text"])
                 self.assertEqual(events[-1]["usage"]["completion_tokens"], wanted["usage"]["completion_tokens"])
 
+    def test_tools_are_called_by_a_model_whose_template_knows_none(self):
+        tool = {"type": "function", "function": {"name": "weather", "parameters": {
+            "type": "object", "properties": {"sky": {"enum": ["clear", "grey"]}}, "required": ["sky"],
+            "additionalProperties": False}}}
+        asked = {"messages": [{"role": "user", "content": "Rain?"}], "tools": [tool], "tool_choice": "required"}
+        status, text = self.post("/v1/chat/completions", asked)
+        self.assertEqual(status, 200, text)
+        said = json.loads(text)["choices"][0]
+        self.assertEqual(said["finish_reason"], "tool_calls")
+        (call,) = said["message"]["tool_calls"]
+        self.assertEqual(call["function"]["name"], "weather")
+        self.assertIn(json.loads(call["function"]["arguments"])["sky"], ("clear", "grey"))
+        result = {"role": "tool", "tool_call_id": call["id"], "content": "none"}
+        follow_up = {"messages": [*asked["messages"], said["message"], result], "tools": [tool], "max_tokens": 4}
+        status, text = self.post("/v1/chat/completions", follow_up)
+        self.assertEqual(status, 200, text)
+        status, rendered = self.post("/tokenize", {k: v for k, v in follow_up.items() if k != "max_tokens"})
+        self.assertEqual(status, 200, rendered)
+        _, rendered = self.post("/detokenize", {"tokens": json.loads(rendered)["tokens"]})
+        for words in ('"name": "weather"', "<tool_call>", "<tool_response>\nnone\n</tool_response>"):
+            self.assertIn(words, json.loads(rendered)["prompt"])
+
     def test_ids_go_there_and_back(self):
         prompt = text_of(random.Random(7), 40)
         _, text = self.post("/tokenize", {"prompt": prompt, "add_special_tokens": False})

@@ -20,7 +20,6 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "examples"))
 import fixture  # noqa: E402
 import live  # noqa: E402
-import synthetic_tokenizer  # noqa: E402, beside this file
 import tools  # noqa: E402
 
 TEXTS = ("hello", "the chain hands keys and values on", "numbers 12 345 and { \"json\": [1] }",
@@ -43,14 +42,13 @@ def free_ports(count):
 
 
 class Smg(live.Process):
-    """SMG in front of the router at `router`, until the block ends."""
+    """SMG in front of the router at `router`, which gives it the tokenizer, until the block ends."""
 
-    def __init__(self, folder, router, tokenizer, *arguments):
+    def __init__(self, folder, router, *arguments):
         port, metrics = free_ports(2)
         super().__init__(folder, f"smg-{port}", [
             sys.executable, "-m", "smg.launch_router", "--host", "127.0.0.1", "--port", port, "--worker-urls",
-            f"grpc://{router}", "--model-path", tokenizer, "--prometheus-host", "127.0.0.1", "--prometheus-port",
-            metrics, *arguments], stdout=subprocess.DEVNULL, cwd=folder)
+            f"grpc://{router}", "--prometheus-host", "127.0.0.1", "--prometheus-port", metrics, *arguments], stdout=subprocess.DEVNULL, cwd=folder)
         self.root = f"http://127.0.0.1:{port}"
         try:
             live.until(self.serves, "SMG serves the model")
@@ -87,9 +85,7 @@ class SmgTest(fixture.ClusterTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.tokenizer = cls.folder / "tokenizer"
-        synthetic_tokenizer.write(cls.model, cls.tokenizer)
-        cls.smg = cls.enterClassContext(Smg(cls.folder, cls.cluster.router, cls.tokenizer, "--disable-retries"))
+        cls.smg = cls.enterClassContext(Smg(cls.folder, cls.cluster.router, "--disable-retries"))
 
     def test_a_chat_is_answered_as_the_router_answers_it(self):
         characters = 0
@@ -217,8 +213,6 @@ class OverloadTest(fixture.unittest.TestCase):
         cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
         model = cls.folder / "model.gguf"
         subprocess.run([make_model, "--context", str(fixture.CONTEXT), model], check=True, timeout=live.PATIENCE)
-        cls.tokenizer = cls.folder / "tokenizer"
-        synthetic_tokenizer.write(model, cls.tokenizer)
         workers = []
         for role in ("prefill", "decode"):
             ready = cls.start("worker", f"--role={role}", f"--model={model}", "--threads=1", "--dtype=f32")
@@ -242,7 +236,7 @@ class OverloadTest(fixture.unittest.TestCase):
 
     def ask(self, *arguments):
         """Status of one request of a client while the router has another, and how many calls the router refused."""
-        with Smg(self.folder, self.router["address"], self.tokenizer, *arguments) as smg:
+        with Smg(self.folder, self.router["address"], *arguments) as smg:
             long = {"prompt": "hello", "max_tokens": fixture.LONG, "ignore_eos": True, "stream": True}
             with smg.open("/v1/completions", long) as first:
                 first.readline()  # it runs
@@ -256,7 +250,7 @@ class OverloadTest(fixture.unittest.TestCase):
         self.assertEqual(calls, 1)
 
     def test_where_smg_bounds_what_runs_it_says_when_to_come_again(self):
-        with Smg(self.folder, self.router["address"], self.tokenizer, "--disable-retries", "--max-concurrent-requests=1",
+        with Smg(self.folder, self.router["address"], "--disable-retries", "--max-concurrent-requests=1",
                  "--queue-size=0") as smg:
             long = {"prompt": "hello", "max_tokens": fixture.LONG, "ignore_eos": True, "stream": True}
             with smg.open("/v1/completions", long) as first:

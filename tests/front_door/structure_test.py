@@ -4,6 +4,7 @@ has it, judged by Python's json and re, and by jsonschema where it is there.
 usage: structure_test.py RUNAHEAD MAKE_SYNTHETIC_GGUF [SCHEMAS]
 """
 
+import datetime
 import json
 import pathlib
 import random
@@ -22,16 +23,25 @@ try:
 except ImportError:
     jsonschema = None
 
-SCHEMAS = int(sys.argv.pop()) if sys.argv[-1].isdigit() else 40
+SCHEMAS = int(sys.argv.pop()) if sys.argv[-1].isdigit() else 150
 NAMES = "id name kind city tags items count ratio note ok left right é".split()
 MAX_TOKENS = 400
+DEFINITIONS = {
+    "price": {"type": "number", "minimum": 0, "maximum": 99.5},
+    "tree": {"type": "object", "properties": {"leaf": {"type": "boolean"}, "next": {"anyOf": [
+        {"type": "null"}, {"type": "null"}, {"$ref": "#/$defs/tree"}]}}, "required": ["leaf", "next"],
+        "additionalProperties": False},
+    "size": {"allOf": [{"$ref": "#/$defs/letter"}]},
+    "letter": {"type": "string", "enum": ["S", "M", "L"]},
+}
 
 
 def random_schema(dice, depth):
     """A schema of the kinds that tools write, whose values end soon whatever is drawn."""
-    kinds = ["string", "integer", "number", "boolean", "null", "enum", "const", "pattern"]
+    kinds = ["string", "integer", "number", "boolean", "null", "enum", "const", "pattern", "format", "multipleOf", "types",
+             "ref"]
     if depth > 0:
-        kinds += ["object", "array", "anyOf"] * 3
+        kinds += ["object", "array", "anyOf"] * 3 + ["map", "tuple", "tagged"]
     kind = dice.choice(kinds)
     if kind == "string":
         return {"type": "string", "minLength": dice.randint(0, 2), "maxLength": dice.randint(2, 8)}
@@ -46,6 +56,23 @@ def random_schema(dice, depth):
         return {"const": dice.choice(["x", 7, False, [1, 2]])}
     if kind == "pattern":
         return {"type": "string", "pattern": dice.choice(["^[a-z]{2,5}$", "^(yes|no)$", "^[0-9]{3}-[0-9]{2}$"])}
+    if kind == "format":
+        return {"type": "string", "format": dice.choice(["date", "time", "date-time", "ipv4", "ipv6", "uuid", "email"])}
+    if kind == "multipleOf":
+        return {"type": "integer", "multipleOf": dice.randint(2, 30), "minimum": 0, "maximum": 1000}
+    if kind == "types":
+        return {"type": ["boolean", "null", "string"], "maxLength": 4}
+    if kind == "ref":
+        return {"$ref": "#/$defs/" + dice.choice(list(DEFINITIONS))}
+    if kind == "map":
+        return {"type": "object", "properties": {"a": random_schema(dice, 0)}, "required": ["a"],
+                "additionalProperties": False}
+    if kind == "tuple":
+        return {"type": "array", "prefixItems": [random_schema(dice, 0), random_schema(dice, 0)], "items": False,
+                "minItems": dice.randint(0, 2), "maxItems": 2}
+    if kind == "tagged":
+        return {"oneOf": [{"type": "object", "properties": {"kind": {"const": tag}, "of": random_schema(dice, 0)},
+                           "required": ["kind", "of"], "additionalProperties": False} for tag in ("a", "b")]}
     if kind == "object":
         names = dice.sample(NAMES, dice.randint(1, 4))
         return {"type": "object", "properties": {name: random_schema(dice, depth - 1) for name in names},
@@ -57,6 +84,15 @@ def random_schema(dice, depth):
     if kind == "anyOf":
         return {"anyOf": [random_schema(dice, depth - 1) for _ in range(dice.randint(1, 3))]}
     return {"type": kind}
+
+
+def formats():
+    """Python's own, for jsonschema takes a time with an offset for none."""
+    checker = jsonschema.FormatChecker(["date", "ipv4", "ipv6", "uuid", "email"])
+    for name in ("time", "date-time"):
+        prefix = "2000-01-01T" if name == "time" else ""
+        checker.checks(name, ValueError)(lambda text, prefix=prefix: bool(datetime.datetime.fromisoformat(prefix + text)))
+    return checker
 
 
 class StructureTest(fixture.ClusterTest):
@@ -86,7 +122,7 @@ class StructureTest(fixture.ClusterTest):
         stopped = 0
         for number in range(SCHEMAS):
             schema = {"type": "object", "properties": {"value": random_schema(dice, 2)}, "required": ["value"],
-                      "additionalProperties": False}
+                      "additionalProperties": False, "$defs": DEFINITIONS}
             form = {"type": "json_schema", "json_schema": {"name": "form", "schema": schema, "strict": True}}
             temperature = dice.choice((0, 0.8, 1.5))
             with self.subTest(number=number, schema=schema):
@@ -98,7 +134,9 @@ class StructureTest(fixture.ClusterTest):
                 stopped += 1
                 value = json.loads(text)
                 if jsonschema is not None:
-                    jsonschema.validate(value, schema, jsonschema.Draft202012Validator)
+                    jsonschema.validate(value, schema, jsonschema.Draft202012Validator,
+                                        format_checker=formats())
+        print(f"{stopped} of {SCHEMAS} answers ended")
         self.assertGreaterEqual(stopped, 0.95 * SCHEMAS)
 
     def test_any_object_is_an_object(self):

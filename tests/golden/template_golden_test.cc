@@ -74,9 +74,8 @@ TEST_F(TemplateGolden, AChatIsRefusedWhereTheReferenceLeavesOutWhatItSays) {
     }
   }
   EXPECT_EQ(refused, (std::map<std::string, std::vector<size_t>>{
-                         {"constructs", {12, 13, 27, 35}},
-                         {"mistral", {7, 9, 10, 13, 22, 23, 26, 33, 34, 36, 39, 40, 42, 48, 50, 52, 53, 59, 61}},
-                         {"phi3", {34, 36, 38, 39, 40, 42, 48, 50, 51, 52, 53, 64}}}));
+                         {"constructs", {12, 13, 27, 35, 65}},
+                         {"mistral", {7, 9, 10, 13, 22, 23, 26, 33, 59, 61}}}));
 }
 
 // The reference writes nothing of it.

@@ -1,7 +1,5 @@
 // Small vocabularies of every kind, by tokenizer.json and by GGUF's keys, against the `tokenizers` library
 // (tests/golden/README.md).
-#include <algorithm>
-#include <cstring>
 #include <fstream>
 #include <memory>
 #include <set>
@@ -12,6 +10,7 @@
 #include "nlohmann/json.hpp"
 #include "server/tokenizer/text_stream.h"
 #include "server/tokenizer/tokenizer.h"
+#include "tests/testing/golden_vocabulary.h"
 #include "tests/testing/tokenizer_json.h"
 
 namespace runahead {
@@ -19,11 +18,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr char kFolder[] = "tests/golden/data/tokenizers/";
-
-json ReadJson(const std::string& name) {
-  std::ifstream in(kFolder + name + ".json");
-  EXPECT_TRUE(in) << kFolder << name << ".json cannot be read; the test runs in the repository's root";
+json ReadGolden(const std::string& name) {
+  const std::string path = "tests/golden/data/tokenizers/" + name + ".json";
+  std::ifstream in(path);
+  EXPECT_TRUE(in) << path << " cannot be read; the test runs in the repository's root";
   return json::parse(in);
 }
 
@@ -38,67 +36,17 @@ uint32_t SumOfIds(const std::vector<int32_t>& ids) {
   return SumOf({reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int32_t)});
 }
 
-// The tokens of a tokenizer.json by their ids, and GGUF's numbers for their kinds.
-struct TokenTable {
-  std::vector<std::string> tokens;
-  std::vector<int32_t> types;
-
-  explicit TokenTable(const json& tokenizer) {
-    const auto set = [this](size_t id, const std::string& text, int32_t type) {
-      if (id >= tokens.size()) {
-        tokens.resize(id + 1);
-        types.resize(id + 1, 1);
-      }
-      tokens[id] = text;
-      types[id] = type;
-    };
-    const json& vocab = tokenizer["model"]["vocab"];
-    if (vocab.is_array()) {
-      for (size_t id = 0; id < vocab.size(); ++id) set(id, vocab[id][0], 1);
-    } else {
-      for (const auto& [text, id] : vocab.items()) set(id, text, 1);
-    }
-    for (const json& added : tokenizer["added_tokens"]) set(added["id"], added["content"], added["special"] ? 3 : 4);
-  }
-};
-
-// A GGUF file of the same vocabulary: what converters write.
-std::string GgufOf(const json& golden) {
-  const json& gguf = golden["gguf"];
-  TokenTable table(golden["tokenizer"]);
-  if (gguf.contains("types")) table.types = gguf["types"].get<std::vector<int32_t>>();
+std::string GgufOf(const std::string& name) {
   GgufBuilder builder;
-  builder.AddString("general.architecture", gguf.value("architecture", "llama"));
-  builder.AddString("tokenizer.ggml.model", gguf["model"]);
-  builder.AddStrings("tokenizer.ggml.tokens", table.tokens);
-  builder.AddInts("tokenizer.ggml.token_type", table.types);
-  if (gguf.contains("pre")) builder.AddString("tokenizer.ggml.pre", gguf["pre"]);
-  if (gguf.contains("scores")) {
-    builder.AddFloats("tokenizer.ggml.scores", gguf["scores"].get<std::vector<float>>());
-  } else {
-    std::vector<std::string> merges;
-    for (const json& merge : golden["tokenizer"]["model"]["merges"]) {
-      merges.push_back(merge.is_string() ? merge.get<std::string>()
-                                         : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
-    }
-    builder.AddStrings("tokenizer.ggml.merges", merges);
-  }
-  if (gguf.contains("bos")) {
-    const auto bos = std::find(table.tokens.begin(), table.tokens.end(), gguf["bos"].get<std::string>());
-    builder.AddUint32("tokenizer.ggml.bos_token_id", static_cast<uint32_t>(bos - table.tokens.begin()));
-  }
-  for (const char* flag : {"add_space_prefix", "add_bos"}) {
-    const std::string key = std::string("tokenizer.ggml.") + flag + (std::strcmp(flag, "add_bos") == 0 ? "_token" : "");
-    if (gguf.contains(flag)) builder.AddBool(key, gguf[flag]);
-  }
+  AddGoldenVocabulary(name, builder);
   return builder.Build();
 }
 
 class VocabulariesGolden : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    texts_ = ReadJson("texts")["texts"].get<std::vector<std::string>>();
-    golden_ = ReadJson(GetParam());
+    texts_ = GoldenTexts();
+    golden_ = ReadGolden(GetParam());
     ASSERT_GE(texts_.size(), 2000u);
     ASSERT_EQ(golden_["sums"].size(), texts_.size());
   }
@@ -176,22 +124,15 @@ TEST_P(VocabulariesGolden, FromTokenizerJsonWithoutADecoder) {
   ExpectGolden(ModelOfTokenizerJson(tokenizer.dump()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, VocabulariesGolden,
-                         testing::Values("gpt2", "opt", "llama3", "qwen2", "smollm", "falcon", "llama2", "mistral",
-                                         "phi3", "gemma", "unigram", "unigram_unknown"),
-                         FamilyName);
+INSTANTIATE_TEST_SUITE_P(Families, VocabulariesGolden, testing::ValuesIn(GoldenVocabularies()), FamilyName);
 
-// Of mistral and unigram_unknown GGUF's keys cannot say the rules.
 class VocabulariesGgufGolden : public VocabulariesGolden {};
 
 TEST_P(VocabulariesGgufGolden, FromGguf) {
-  ExpectGolden(ParseGguf(GgufOf(golden_)), golden_["gguf_skips"].get<std::set<size_t>>());
+  ExpectGolden(ParseGguf(GgufOf(GetParam())), golden_["gguf_skips"].get<std::set<size_t>>());
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, VocabulariesGgufGolden,
-                         testing::Values("gpt2", "opt", "llama3", "qwen2", "smollm", "falcon", "llama2", "phi3",
-                                         "gemma", "unigram"),
-                         FamilyName);
+INSTANTIATE_TEST_SUITE_P(Families, VocabulariesGgufGolden, testing::ValuesIn(GoldenGgufVocabularies()), FamilyName);
 
 }  // namespace
 }  // namespace runahead

@@ -85,6 +85,10 @@ struct DecodeEngine::Inbox {
     letters.freed = true;
     bell.Ring();
   }
+  bool HasLetters() RUNAHEAD_EXCLUDES(mu) {
+    MutexLock lock(mu);
+    return !letters.empty();
+  }
   Letters Take(bool wait) RUNAHEAD_EXCLUDES(mu) {
     for (;;) {
       const int64_t rung = bell.rung();
@@ -148,6 +152,8 @@ DecodeEngine::DecodeEngine(Device& device, std::shared_ptr<const Model> model, K
       sampler_(std::move(sampler)),
       progress_(options_.progress != nullptr ? options_.progress : std::make_shared<ProgressMeter>()),
       inbox_(std::make_shared<Inbox>(progress_)),
+      masks_(options_.grammars == nullptr ? nullptr
+                                          : std::make_unique<MaskMaker>(clock_, [inbox = inbox_] { inbox->bell.Ring(); })),
       stream_(std::move(stream)),
       loop_(std::move(loop)),
       prompts_(std::move(prompts)),
@@ -256,6 +262,10 @@ bool DecodeEngine::Move(const LeaseId& lease, std::shared_ptr<SequenceCarrier> c
   inbox_->letters.moves.emplace_back(found->second, std::move(moving));
   inbox_->bell.Ring();
   return true;
+}
+
+bool DecodeEngine::HasLetters() const {
+  return inbox_->HasLetters();
 }
 
 void DecodeEngine::Run() {

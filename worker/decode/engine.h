@@ -24,6 +24,7 @@
 #include "server/base/progress_meter.h"
 #include "worker/decode/move.h"
 #include "worker/decode/sequence.h"
+#include "worker/decode/sequence_mask.h"
 #include "worker/decode/step_loop.h"
 #include "worker/kv/store.h"
 #include "worker/model/model.h"
@@ -37,6 +38,7 @@ struct DecodeStep {
   absl::Duration took;      // forward pass and sampling
   int64_t prompt_rows = 0;  // above 0: it is of prompts' rows
   int64_t again_rows = 0;   // of its rows, those that had been computed before their sequences were parked
+  int64_t late_masks = 0;   // sequences that were to draw a token, and draw it later: the form's mask was not made yet
 };
 
 // A sequence was parked, or is parked no more.
@@ -146,6 +148,7 @@ class DecodeEngine {
 
   // The rest runs on the loop's thread.
   void Run();
+  bool HasLetters() const;
   void Admit(SequenceNumber number, const absl::Status& kv_complete);
   absl::Status CopyKnown(KvStore::Sequence& kv);
   void KeepKnown(Active& active);
@@ -178,6 +181,9 @@ class DecodeEngine {
   using Tokens = std::vector<absl::StatusOr<std::optional<Sampled>>>;
   // Appends those of all shares. Where a pass fails, only those fail that are at fault.
   void NextTokens(StepLoop& loop, absl::Span<const Share> shares, Tokens& tokens);
+  // Until the masks of those that draw are made; or the device is done with the pass, and somebody can go on without
+  // them: who has none yet draws later.
+  void AwaitMasks(absl::Span<const Share> shares);
   // The masks of `draws`, in the order of those of `shares` that draw.
   absl::Status FillMasks(absl::Span<const Share> shares, std::vector<TokenSampler::Row>& draws);
   absl::Status Forward(StepLoop& loop, absl::Span<const Share> shares);
@@ -192,6 +198,7 @@ class DecodeEngine {
   const std::unique_ptr<TokenSampler> sampler_;
   const std::shared_ptr<ProgressMeter> progress_;
   const std::shared_ptr<Inbox> inbox_;  // shared with events that may fire after the engine is gone
+  const std::unique_ptr<MaskMaker> masks_;  // null: no sequence has a form
 
   const std::unique_ptr<Stream> stream_;
   const std::unique_ptr<StepLoop> loop_;

@@ -36,7 +36,8 @@ struct DecodeEngine::Active {
   int64_t guaranteed = 0;         // the length up to which it is not parked again; 0: it never was
   bool kept_prompt = false;       // KeepPrompt has been called
   PenaltyCounts counts;           // of prompt and output so far
-  TokenMask mask;                 // of the output so far
+  SequenceMask mask;              // of the output so far
+  bool late = false;              // its mask was not made when the last pass was to draw its token
   TokenSampler::SequenceRow row;  // of the sampler, from the join on
   std::optional<KvStore::Sequence> kv;
   std::unique_ptr<Moving> moving;  // null: it is not to move

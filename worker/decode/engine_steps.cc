@@ -57,12 +57,13 @@ void DecodeEngine::Pass(StepLoop& loop, absl::Span<const Share> shares) {
   Measured(WorkOf(shares), [&] { NextTokens(loop, shares, tokens); });
   const absl::Time end = clock_.Now();
   const auto batch_size = static_cast<int64_t>(shares.size());
-  int64_t rows = 0, again = 0;
+  int64_t rows = 0, again = 0, late = 0;
   for (const Share& share : shares) {
     rows += share.rows;
     again += sequences_.at(share.number)->Again(share.rows);
+    late += sequences_.at(share.number)->late ? 1 : 0;
   }
-  if (options_.on_step) options_.on_step({batch_size, end - begin, of_prompts ? rows : 0, again});
+  if (options_.on_step) options_.on_step({batch_size, end - begin, of_prompts ? rows : 0, again, late});
   for (const Share& share : shares) {
     SpanRecorder* const spans = sequences_.at(share.number)->request.spans.get();
     if (spans == nullptr) continue;
@@ -109,16 +110,44 @@ void DecodeEngine::NextTokens(StepLoop& loop, absl::Span<const Share> shares, To
       tokens.emplace_back(std::nullopt);
     } else {
       absl::StatusOr<Sampled> token = sampler_->Token(drawn++);
+      if (sequences_.at(share.number)->late) {
+        tokens.emplace_back(std::nullopt);
+        continue;
+      }
       token.ok() ? tokens.emplace_back(*std::move(token)) : tokens.emplace_back(token.status());
     }
   }
 }
 
+void DecodeEngine::AwaitMasks(absl::Span<const Share> shares) {
+  std::vector<Active*> draw;
+  for (const Share& share : shares) {
+    if (share.draws) draw.push_back(sequences_.at(share.number).get());
+  }
+  const auto made = [](const Active* active) { return active->mask.made(); };
+  if (std::all_of(draw.begin(), draw.end(), made)) return;
+  const Event computed = device_.Record(*stream_);
+  computed.OnFire([inbox = inbox_](const absl::Status&) { inbox->bell.Ring(); });
+  for (;;) {
+    const int64_t rung = inbox_->bell.rung();
+    if (std::all_of(draw.begin(), draw.end(), made)) return;
+    // There is no haste where nobody can go on, joins or leaves.
+    const bool others = draw.size() < running_.size() || std::any_of(draw.begin(), draw.end(), made) || HasLetters();
+    if (others && computed.fired()) break;
+    inbox_->bell.Await(rung, absl::InfiniteFuture());
+  }
+  for (Active* const active : draw) active->late = !active->mask.made();
+}
+
+// Who is late draws any token, which is not looked at.
 absl::Status DecodeEngine::FillMasks(absl::Span<const Share> shares, std::vector<TokenSampler::Row>& draws) {
   size_t draw = 0;
   for (const Share& share : shares) {
     if (!share.draws) continue;
-    RUNAHEAD_ASSIGN_OR_RETURN(draws[draw++].allowed, sequences_.at(share.number)->mask.Next());
+    TokenSampler::Row& row = draws[draw++];
+    Active& active = *sequences_.at(share.number);
+    if (active.late) continue;
+    RUNAHEAD_ASSIGN_OR_RETURN(row.allowed, active.mask.Next());
   }
   return absl::OkStatus();
 }
@@ -129,13 +158,15 @@ absl::Status DecodeEngine::Forward(StepLoop& loop, absl::Span<const Share> share
   std::vector<DecodeRow> rows;
   std::vector<TokenSampler::Row> draws;
   for (const Share& share : shares) {
-    const Active& active = *sequences_.at(share.number);
+    Active& active = *sequences_.at(share.number);
     const int64_t end = active.computed + share.rows;
     for (int64_t at = active.computed; at < end; ++at) {
       rows.push_back({&*active.kv, active.TokenAt(at), at, active.request.spans.get(), active.request.request_id,
                       share.draws && at + 1 == end});
     }
+    active.late = false;
     if (!share.draws) continue;
+    if (masks_ != nullptr) masks_->Make(active.mask);
     draws.push_back({.options = active.request.sampling,
                      .position = active.length(),
                      .counts = active.counts,
@@ -145,6 +176,7 @@ absl::Status DecodeEngine::Forward(StepLoop& loop, absl::Span<const Share> share
   if (repeats) device_.BeginStep(*stream_);
   const absl::StatusOr<Tensor> logits = loop.Step(rows);
   absl::Status status = logits.status();
+  if (status.ok()) AwaitMasks(shares);
   const absl::Status masked = status.ok() ? FillMasks(shares, draws) : absl::OkStatus();  // while the device computes
   if (status.ok() && masked.ok() && !draws.empty()) status = sampler_->Enqueue(*stream_, *logits, draws);
   if (repeats) device_.EndStep(*stream_);
@@ -157,7 +189,8 @@ absl::Status DecodeEngine::Forward(StepLoop& loop, absl::Span<const Share> share
 void DecodeEngine::Emit(const Share& share, absl::StatusOr<std::optional<Sampled>> sampled) {
   if (!sampled.ok()) return End(share.number, sampled.status());
   Active& active = *sequences_.at(share.number);
-  active.computed += share.rows;
+  // Who is late has its last row computed again, beside the mask: then its token is drawn.
+  active.computed += active.late ? share.rows - 1 : share.rows;
   if (!sampled->has_value()) return;
   KeepPrompt(active);  // before anybody hears of the token
   active.Append((*sampled)->id);

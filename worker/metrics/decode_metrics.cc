@@ -85,7 +85,10 @@ DecodeMetrics::DecodeMetrics(MetricRegistry& registry)
                                     "How often a sequence was parked: its memory went to others, and it waits")),
       rebuilt_(registry.AddCounter("runahead_decode_rebuilt_tokens_total",
                                    "Tokens, of prompts and output, that steps computed again since their sequence was "
-                                   "parked")) {
+                                   "parked")),
+      late_masks_(registry.AddCounter("runahead_decode_late_masks_total",
+                                      "Tokens that a step did not draw, for it was not known yet what the form of the "
+                                      "answer allows; a later step draws them")) {
   for (int i = 0; i < kKvTiers; ++i) {
     const MetricLabels labels = {{"tier", kTierNames[i]}};
     kv_bytes_[i] = &registry.AddGauge("runahead_kv_bytes", "KV cache memory in use", labels);
@@ -215,6 +218,10 @@ void DecodeMetrics::CountPromptRows(int64_t rows) {
 
 void DecodeMetrics::CountRebuilt(int64_t tokens) {
   rebuilt_.Increment(static_cast<double>(tokens));
+}
+
+void DecodeMetrics::CountLateMasks(int64_t sequences) {
+  late_masks_.Increment(static_cast<double>(sequences));
 }
 
 void DecodeMetrics::SetParked(int64_t sequences) {

@@ -59,6 +59,7 @@ class DecodeMetrics {
   void ObserveStep(int batch_size, absl::Duration took);
   void CountPromptRows(int64_t rows);
   void CountRebuilt(int64_t tokens);  // computed again, since their sequence was parked
+  void CountLateMasks(int64_t sequences);
   void SetParked(int64_t sequences);
   void CountParking();  // of a sequence
 
@@ -122,6 +123,7 @@ class DecodeMetrics {
   Gauge& parked_;
   Counter& parkings_;
   Counter& rebuilt_;
+  Counter& late_masks_;
   std::array<Counter*, kSliceAnswers> slices_;
   std::array<Counter*, kHandoffKinds> expected_bytes_, received_bytes_;
 };

@@ -54,7 +54,7 @@ absl::StatusOr<absl::Span<const uint32_t>> TokenMask::Next() {
 absl::Status TokenMask::Follow() {
   if (state_ == nullptr) {
     RUNAHEAD_RETURN_IF_ERROR(grammar_->ready().Wait());
-    state_ = GrammarState::Begin(grammar_->grammar());
+    state_ = grammar_->grammar()->Begin();
   }
   for (const int32_t id : to_follow_) {
     const absl::Status accepted = state_->Accept(id);

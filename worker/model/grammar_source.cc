@@ -12,10 +12,23 @@ absl::Status OfRequest(const absl::Status& status) {
   return absl::IsInvalidArgument(status) ? absl::OutOfRangeError(status.message()) : status;
 }
 
+GrammarSource::Compile CompilerOf(GrammarSource::OpenTokenizer open, int64_t vocab) {
+  const auto compiler = std::make_shared<std::unique_ptr<GrammarCompiler>>();
+  return [open = std::move(open), vocab,
+          compiler](const StructureSpec& spec) -> absl::StatusOr<std::shared_ptr<const CompiledGrammar>> {
+    if (*compiler == nullptr) {
+      RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const Tokenizer> tokenizer, open());
+      RUNAHEAD_ASSIGN_OR_RETURN(*compiler, GrammarCompiler::Create(*tokenizer, {.vocabulary_size = vocab}));
+    }
+    return (*compiler)->Compile(spec);
+  };
+}
+
 }  // namespace
 
-GrammarSource::GrammarSource(OpenTokenizer open, int64_t vocab)
-    : open_(std::move(open)), vocab_(vocab), thread_([this] { Run(); }) {}
+GrammarSource::GrammarSource(Compile compile) : compile_(std::move(compile)), thread_([this] { Run(); }) {}
+
+GrammarSource::GrammarSource(OpenTokenizer open, int64_t vocab) : GrammarSource(CompilerOf(std::move(open), vocab)) {}
 
 GrammarSource::~GrammarSource() {
   {
@@ -48,18 +61,10 @@ std::shared_ptr<WantedGrammar> GrammarSource::Next() {
 void GrammarSource::Run() {
   NameThread("grammars");
   while (const std::shared_ptr<WantedGrammar> wanted = Next()) {
-    absl::StatusOr<std::shared_ptr<const CompiledGrammar>> compiled = Compile(wanted->spec_);
+    absl::StatusOr<std::shared_ptr<const CompiledGrammar>> compiled = compile_(wanted->spec_);
     if (compiled.ok()) wanted->grammar_ = *std::move(compiled);
     wanted->ready_.Fire(OfRequest(compiled.status()));
   }
-}
-
-absl::StatusOr<std::shared_ptr<const CompiledGrammar>> GrammarSource::Compile(const StructureSpec& spec) {
-  if (compiler_ == nullptr) {
-    RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const Tokenizer> tokenizer, open_());
-    RUNAHEAD_ASSIGN_OR_RETURN(compiler_, GrammarCompiler::Create(*tokenizer, {.vocabulary_size = vocab_}));
-  }
-  return compiler_->Compile(spec);
 }
 
 }  // namespace runahead

@@ -39,9 +39,12 @@ class WantedGrammar {
 // fires with ABORTED.
 class GrammarSource {
  public:
+  using Compile = std::function<absl::StatusOr<std::shared_ptr<const CompiledGrammar>>(const StructureSpec&)>;
+  // `compile` is called on the source's thread.
+  explicit GrammarSource(Compile compile);
   using OpenTokenizer = std::function<absl::StatusOr<std::shared_ptr<const Tokenizer>>()>;
-  // `vocab`: rows of the model's head. `open` gives the model's tokenizer, when the first form is wanted, and again for
-  // the next one where it failed.
+  // Compiles by a GrammarCompiler. `vocab`: rows of the model's head. `open` gives the model's tokenizer, when the first
+  // form is wanted, and again for the next one where it failed.
   GrammarSource(OpenTokenizer open, int64_t vocab);
   ~GrammarSource();
 
@@ -52,11 +55,8 @@ class GrammarSource {
   void Run();
   // The next one to compile; null: the source ends.
   std::shared_ptr<WantedGrammar> Next() RUNAHEAD_EXCLUDES(mu_);
-  absl::StatusOr<std::shared_ptr<const CompiledGrammar>> Compile(const StructureSpec& spec);
 
-  const OpenTokenizer open_;
-  const int64_t vocab_;
-  std::unique_ptr<GrammarCompiler> compiler_;  // of thread_; null until the first form is wanted
+  const Compile compile_;
   Mutex mu_;
   CondVar changed_;
   std::deque<std::shared_ptr<WantedGrammar>> queue_ RUNAHEAD_GUARDED_BY(mu_);

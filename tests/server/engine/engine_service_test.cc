@@ -84,9 +84,10 @@ class EngineServiceTest : public testing::RouterFixture {
     engine_.reset();
     RouterFixture::TearDown();
   }
-  absl::StatusOr<std::string> Archive() {
+  absl::StatusOr<std::shared_ptr<const std::string>> Archive() {
     ++archived_;
-    return archive_;
+    if (!archive_.ok()) return archive_.status();
+    return std::make_shared<const std::string>(*archive_);
   }
   // A request of `tokens` that goes on until it is ended.
   engine::GenerateRequest Endless(const std::string& name) {

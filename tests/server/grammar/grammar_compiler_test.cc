@@ -34,7 +34,7 @@ std::unique_ptr<GrammarCompiler> MakeCompiler(size_t cache_bytes = 1 << 20) {
 std::unique_ptr<GrammarState> BeginOf(const StructureSpec& spec) {
   const auto grammar = MakeCompiler()->Compile(spec);
   EXPECT_TRUE(grammar.ok()) << grammar.status();
-  return grammar.ok() ? GrammarState::Begin(*grammar) : nullptr;
+  return grammar.ok() ? (*grammar)->Begin() : nullptr;
 }
 
 // Whether `text`, byte by byte, is a whole text of the form.
@@ -103,7 +103,7 @@ TEST(GrammarCompiler, ExpressionsMatchAsElsewhere) {
       continue;
     }
     for (const std::string& text : texts) {
-      const auto state = GrammarState::Begin(*grammar);
+      const auto state = (*grammar)->Begin();
       const bool taken = std::all_of(text.begin(), text.end(), [&](char c) {
         return state->Accept(kJsonFirstByte + static_cast<unsigned char>(c)).ok();
       });
@@ -255,19 +255,19 @@ TEST(GrammarCompiler, ForgetsTheOldestBeyondItsBytes) {
   const auto compiler = MakeCompiler(/*cache_bytes=*/1);
   const auto first = *compiler->Compile(Regex("a+"));
   EXPECT_NE(*compiler->Compile(Regex("a+")), first);
-  const auto state = GrammarState::Begin(first);
+  const auto state = first->Begin();
   EXPECT_TRUE(state->Accept(kJsonFirstByte + 'a').ok()) << "what is in use stays";
 }
 
 TEST(GrammarCompiler, StatesFollowFromTheirIds) {
   const auto compiler = MakeCompiler();
   const auto grammar = *compiler->Compile({.kind = StructureKind::kJsonObject});
-  const auto state = GrammarState::Begin(grammar);
+  const auto state = grammar->Begin();
   std::vector<int32_t> ids;
   for (const char c : std::string(R"({"a": [1, 2, {"b)")) {
     ids.push_back(kJsonFirstByte + static_cast<unsigned char>(c));
     ASSERT_TRUE(state->Accept(ids.back()).ok());
-    const auto again = GrammarState::Begin(grammar);
+    const auto again = grammar->Begin();
     for (const int32_t id : ids) ASSERT_TRUE(again->Accept(id).ok());
     EXPECT_EQ(Allowed(*again), Allowed(*state));
   }

@@ -83,7 +83,7 @@ class RandomTexts : public testing::TestWithParam<int> {
   }
 
   std::string Text() {
-    const auto state = GrammarState::Begin(grammar_);
+    const auto state = grammar_->Begin();
     std::string text;
     for (int tokens = 0; tokens < 5000 && !HasFailure(); ++tokens) {
       const int32_t id = Draw(*state);
@@ -96,7 +96,7 @@ class RandomTexts : public testing::TestWithParam<int> {
   }
 
   bool AcceptedAsForm(const std::string& text) {
-    const auto state = GrammarState::Begin(grammar_);
+    const auto state = grammar_->Begin();
     for (const char c : text) {
       if (!state->Accept(kJsonFirstByte + static_cast<unsigned char>(c)).ok()) return false;
     }

@@ -334,8 +334,9 @@ TEST(ChatTemplate, EachRolesContentIsInTheFormThatTheTemplateReads) {
 TEST(ChatTemplate, SaysWhatItLeavesOut) {
   EXPECT_THAT(Parsed("{{ messages }}{{ tools }}{{ documents }}").LeftOut(), testing::IsEmpty());
   EXPECT_THAT(Parsed(kPlain).LeftOut(),
-              testing::ElementsAre("reasoning of earlier turns", "reasoning of the turn that goes on", "tools",
-                                   "calls of tools", "names of messages", "documents"));
+              testing::ElementsAre("reasoning of earlier turns", "reasoning of the turn that goes on",
+                                   "names of messages", "documents"))
+      << "tools and calls are told in words";
   EXPECT_THAT(
       Parsed("{% if messages[0].role != 'user' %}{{ raise_exception('no') }}{% endif %}{{ messages[0].content }}")
           .LeftOut(),
@@ -437,6 +438,50 @@ TEST_F(FromFile, DeveloperMessagesAreSystemOnesWhereTheTemplateWritesOnlyThese) 
   const ChatTemplate neither = *ChatTemplate::FromModel(*file_, *tokenizer_);
   EXPECT_FALSE(neither.Encode(*tokenizer_, developer).ok()) << "the a is another's";
   EXPECT_THAT(neither.LeftOut(), testing::Contains("developer messages"));
+}
+
+constexpr const char* kClock = R"([{"type": "function", "function": {"name": "clock"}}])";
+
+TEST_F(FromFile, ToolsAreToldInWordsWhereTheTemplateKnowsNone) {
+  Load(kPlain);
+  const ChatTemplate chat = *ChatTemplate::FromModel(*file_, *tokenizer_);
+  EXPECT_TRUE(chat.TellsTools());
+  Chat given = Of({{"user", "Time?"}, {"assistant", ""}, {"tool", "noon"}});
+  given.messages[1].tool_calls = R"([{"name": "clock", "arguments": {}}])";
+  given.tools = kClock;
+  const std::string text = tokenizer_->Decode(*chat.Encode(*tokenizer_, given), false);
+  EXPECT_THAT(text, testing::AllOf(testing::StartsWith("<|im_start|>system\n"), HasSubstr(R"({"name": "clock"}})"),
+                                   HasSubstr("assistant\n<tool_call>\n{\"name\": \"clock\", \"arguments\": {}}\n"),
+                                   HasSubstr("user\n<tool_response>\nnoon\n</tool_response><|im_end|>")));
+  EXPECT_THAT(*chat.Render(given), testing::Not(HasSubstr("<tools>"))) << "Render is what transformers renders";
+  const Chat without = Of({{"user", "Time?"}, {"assistant", "No."}, {"tool", "noon"}});
+  EXPECT_EQ(tokenizer_->Decode(*chat.Encode(*tokenizer_, without), false), *chat.Render(without));
+}
+
+TEST_F(FromFile, ToolsOfATemplateThatKnowsThemAreItsBusiness) {
+  Chat given = Of({{"user", "Time?"}});
+  given.tools = kClock;
+  for (const char* const knows :
+       {"{{ tools | tojson }}{{ messages[0].content }}",
+        "{% if messages[0].role == 'system' %}{{ tools | tojson }}{% endif %}{{ messages[-1].content }}",
+        "{{ messages[-1].content }}{% for m in messages %}{{ m.tool_calls | tojson if m.tool_calls }}{% endfor %}"}) {
+    Load(knows);
+    const ChatTemplate chat = *ChatTemplate::FromModel(*file_, *tokenizer_);
+    EXPECT_FALSE(chat.TellsTools()) << knows;
+    EXPECT_EQ(tokenizer_->Decode(*chat.Encode(*tokenizer_, given), false), *chat.Render(given)) << knows;
+  }
+  Load(kPlain, "{{ tools | tojson }}{{ messages[0].content }}");
+  EXPECT_FALSE(ChatTemplate::FromModel(*file_, *tokenizer_)->TellsTools());
+}
+
+TEST_F(FromFile, ToolsThatTheTemplateRefusesAreToldInWords) {
+  Load("{% if tools or messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}"
+       "{% for m in messages %}{{ m.role ~ ': ' ~ m.content }}{% endfor %}");
+  const ChatTemplate chat = *ChatTemplate::FromModel(*file_, *tokenizer_);
+  Chat given = Of({{"user", "Time?"}});
+  given.tools = kClock;
+  EXPECT_THAT(tokenizer_->Decode(*chat.Encode(*tokenizer_, given), false),
+              testing::AllOf(testing::StartsWith("user: You can call"), testing::EndsWith("\n\nTime?")));
 }
 
 TEST_F(FromFile, AMessageOfWhichNothingIsRenderedIsRefusedByName) {

@@ -41,6 +41,7 @@ TEST(DecodeMetrics, EveryMethodMovesItsSeries) {
   metrics.SetParked(18);
   metrics.CountParking();
   metrics.CountRebuilt(19);
+  metrics.CountLateMasks(22);
   metrics.CountSlice(SliceAnswer::kNoLease);
   metrics.CountHandoff(HandoffKind::kKv, 40, 30);
   metrics.CountHandoff(HandoffKind::kX, 20, 10);
@@ -69,6 +70,7 @@ TEST(DecodeMetrics, EveryMethodMovesItsSeries) {
   EXPECT_EQ(Value(registry, "runahead_decode_parked_requests"), 18);
   EXPECT_EQ(Value(registry, "runahead_decode_parkings_total"), 1);
   EXPECT_EQ(Value(registry, "runahead_decode_rebuilt_tokens_total"), 19);
+  EXPECT_EQ(Value(registry, "runahead_decode_late_masks_total"), 22);
   EXPECT_EQ(Value(registry, "runahead_kv_promised_bytes{tier=\"host\"}"), 17);
   EXPECT_EQ(Value(registry, "runahead_kv_kept_bytes{tier=\"host\"}"), 20);
   EXPECT_EQ(Value(registry, "runahead_kv_kept_evicted_bytes_total{tier=\"device\"}"), 21);

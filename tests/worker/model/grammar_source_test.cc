@@ -28,7 +28,7 @@ TEST(GrammarSource, CompilesWhatIsWantedAndSaysWhatCannotBe) {
   EXPECT_EQ(wanted[2]->ready().Wait(), absl::OkStatus()) << "others go on";
   EXPECT_EQ(wanted[2]->grammar(), wanted[0]->grammar()) << "compiled once";
   EXPECT_EQ(opened, 1);
-  EXPECT_TRUE(GrammarState::Begin(wanted[0]->grammar())->Accept(0).ok());
+  EXPECT_TRUE(wanted[0]->grammar()->Begin()->Accept(0).ok());
 }
 
 TEST(GrammarSource, ATokenizerThatIsNotThereIsAskedForAgain) {

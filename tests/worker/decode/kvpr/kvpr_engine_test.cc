@@ -14,6 +14,7 @@
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/small_model.h"
 #include "tests/worker/decode/collecting_sink.h"
+#include "tests/worker/decode/fake_form.h"
 #include "tests/worker/decode/kvpr/kvpr_world.h"
 #include "worker/decode/engine.h"
 #include "worker/decode/kvpr/kvpr_loop.h"
@@ -54,14 +55,17 @@ class KvprEngineTest : public ::testing::Test {
     store_ = *KvStore::Create(options, *device_, RealClock());
     DecodeEngineOptions steps;
     steps.max_batch = 4;
+    steps.grammars = grammars_;
     if (kvpr) steps.make_loop = [this, recomputed](Stream& stream) { return MakeLoop(recomputed, stream); };
     engine_ = *DecodeEngine::Create(*device_, model_, *store_, std::move(steps));
   }
 
   // `output` is there already, behind the first token.
   std::shared_ptr<CollectingSink> Add(int seed, int64_t prompt, int64_t tokens = kTokens,
-                                      SequenceNumber* number = nullptr, absl::Span<const int32_t> output = {}) {
+                                      SequenceNumber* number = nullptr, absl::Span<const int32_t> output = {},
+                                      const std::string& form = "") {
     DecodeSequence sequence;
+    if (!form.empty()) sequence.rules.structure = {.kind = StructureKind::kRegex, .text = form};
     const bool with_x = store_->x_arena() != nullptr;
     sequence.lease = *store_->Reserve({.prompt_tokens = prompt, .total_tokens = prompt + tokens, .with_x = with_x});
     sequence.request_id = absl::StrCat("request ", seed);
@@ -98,6 +102,7 @@ class KvprEngineTest : public ::testing::Test {
   // Of the engines that are made next.
   int kv_bits_ = 16;
   bool x_may_stay_ = false;
+  std::shared_ptr<GrammarSource> grammars_;
   std::atomic<int64_t> resident_{-1};  // bytes of all other sequences, as the last one left
   std::atomic<int> idles_{0};
   std::atomic<int64_t> x_resident_{0};  // rows of X that steps found on the device
@@ -191,6 +196,33 @@ TEST_F(KvprEngineTest, AnAnswerGoesOnBehindTheOutputThatItHas) {
       EXPECT_EQ(rest->AwaitEnd(), absl::OkStatus());
       EXPECT_EQ(rest->ids(), std::vector<int32_t>(expected.begin() + known, expected.end())) << recomputed;
     }
+    ExpectNothingHeld();
+  }
+}
+
+// A row whose mask is late is computed again: by a step that was planned for the row behind it, too.
+TEST_F(KvprEngineTest, AMaskThatIsLateChangesNoTokens) {
+  std::shared_ptr<CollectingSink> plain;
+  int64_t plain_tokens = 0;
+  grammars_ = testing::FakeForms([&](const std::string& text) {
+    return std::make_shared<testing::FakeForm>([&, late = text == "late"](int64_t) {
+      if (late) plain->AwaitTokens(plain_tokens += 3);
+    });
+  });
+  for (const int64_t recomputed : {0, 64}) {
+    MakeEngine(recomputed);
+    const auto in_time = Add(0, 300, 10, nullptr, {}, "in time");
+    EXPECT_EQ(in_time->AwaitEnd(), absl::OkStatus());
+    plain = Add(700, 700, 45), plain_tokens = 0;
+    plain->AwaitTokens(1);
+    const auto late = Add(0, 300, 10, nullptr, {}, "late");
+    EXPECT_EQ(late->AwaitEnd(), absl::OkStatus());
+    EXPECT_EQ(late->ids(), in_time->ids()) << recomputed;
+    EXPECT_EQ(late->ids().size(), 9);
+    EXPECT_EQ(plain->AwaitEnd(), absl::OkStatus());
+    const auto alone = Add(700, 700, 45);
+    EXPECT_EQ(alone->AwaitEnd(), absl::OkStatus());
+    EXPECT_EQ(plain->ids(), alone->ids()) << recomputed;
     ExpectNothingHeld();
   }
 }

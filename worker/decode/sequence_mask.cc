@@ -1,0 +1,87 @@
+#include "worker/decode/sequence_mask.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "kernels/base/mutex.h"
+#include "kernels/base/status_macros.h"
+
+namespace runahead {
+namespace {
+
+// A step takes some milliseconds.
+constexpr absl::Duration kLongMask = absl::Milliseconds(1);
+
+}  // namespace
+
+struct SequenceMask::State {
+  State(DrawRules rules, int64_t vocab, std::shared_ptr<const WantedGrammar> grammar)
+      : has_form(grammar != nullptr), mask(std::move(rules), vocab, std::move(grammar)) {}
+
+  void Finish(absl::StatusOr<absl::Span<const uint32_t>> next, absl::Duration took) RUNAHEAD_EXCLUDES(mu) {
+    MutexLock lock(mu);
+    made = std::move(next);
+    being_made = false;
+    takes_long = took > kLongMask;
+  }
+
+  const bool has_form;
+  TokenMask mask;  // the maker's while being_made is set, else the owner's
+  Mutex mu;
+  bool being_made RUNAHEAD_GUARDED_BY(mu) = false;
+  bool takes_long RUNAHEAD_GUARDED_BY(mu) = false;  // the last one did
+  std::optional<absl::StatusOr<absl::Span<const uint32_t>>> made RUNAHEAD_GUARDED_BY(mu);
+};
+
+SequenceMask::SequenceMask(DrawRules rules, int64_t vocab, std::shared_ptr<const WantedGrammar> grammar)
+    : state_(std::make_shared<State>(std::move(rules), vocab, std::move(grammar))) {}
+
+void SequenceMask::Append(int32_t id) {
+  if (state_->has_form) {
+    MutexLock lock(state_->mu);
+    RUNAHEAD_CHECK(!state_->being_made);
+    state_->made.reset();
+  }
+  state_->mask.Append(id);
+}
+
+bool SequenceMask::made() const {
+  if (!state_->has_form) return true;
+  MutexLock lock(state_->mu);
+  return state_->made.has_value();
+}
+
+absl::StatusOr<absl::Span<const uint32_t>> SequenceMask::Next() {
+  if (!state_->has_form) return state_->mask.Next();
+  MutexLock lock(state_->mu);
+  RUNAHEAD_CHECK(state_->made.has_value());
+  return *state_->made;
+}
+
+MaskMaker::MaskMaker(Clock& clock, std::function<void()> on_made) : clock_(clock), on_made_(std::move(on_made)) {}
+
+MaskMaker::~MaskMaker() {
+  quick_.Abandon();
+  slow_.Abandon();
+}
+
+void MaskMaker::Make(const SequenceMask& mask) {
+  const std::shared_ptr<SequenceMask::State>& state = mask.state_;
+  if (!state->has_form) return;
+  bool takes_long = false;
+  {
+    MutexLock lock(state->mu);
+    if (state->being_made || state->made.has_value()) return;
+    state->being_made = true;
+    takes_long = state->takes_long;
+  }
+  (takes_long ? slow_ : quick_).Post([this, state] {
+    const absl::Time begin = clock_.Now();
+    absl::StatusOr<absl::Span<const uint32_t>> next = state->mask.Next();
+    state->Finish(std::move(next), clock_.Now() - begin);
+    on_made_();
+  });
+}
+
+}  // namespace runahead
