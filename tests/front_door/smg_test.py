@@ -58,7 +58,9 @@ class Smg(live.Process):
 
     def serves(self):
         self.check()
-        return '"synthetic"' in live.fetch(f"{self.root}/v1/models")
+        if '"synthetic"' not in live.fetch(f"{self.root}/v1/models"):
+            return False
+        return self.post("/v1/completions", {"prompt": "hello", "max_tokens": 1})[0] == 200  # it has the tokenizer, too
 
     def open(self, path, body):
         request = urllib.request.Request(self.root + path, json.dumps({"model": "synthetic", **body}).encode(),
