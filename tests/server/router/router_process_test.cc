@@ -94,6 +94,13 @@ TEST(RouterProcess, AnswersAsAnEngineAtItsPort) {
   EXPECT_EQ(info.served_model_name(), model.name);
   EXPECT_EQ(info.max_context_length(), model.context_length);
   EXPECT_GT(info.eos_token_ids_size(), 0);
+  EXPECT_NE(info.tokenizer_path(), "") << "where nothing is, so that the archive is asked for";
+  grpc::ClientContext of_tokenizer;
+  const auto reader = stub->GetTokenizer(&of_tokenizer, {});
+  std::string archive;
+  for (vllm::grpc::engine::GetTokenizerChunk chunk; reader->Read(&chunk);) archive += chunk.data();
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(archive.substr(0, 4), "PK\x03\x04");
   (*router)->UpdateEngine();
 }
 
