@@ -2,6 +2,7 @@
 #   docker build -t runahead:cpu .                       gateway, router, and workers on CPUs
 #   docker build -t runahead:cuda --target cuda .        the same with the plugin for GPUs
 #   docker build -t runahead:model --target model .      fetches a model by name into a volume
+#   docker build -t runahead:smg --target smg .          SMG, a gateway of others, as it is (docs/engine.md)
 # It takes BuildKit (Docker 23 and later use it by themselves), podman or buildah.
 
 # ---- what compiles
@@ -78,6 +79,17 @@ USER 10001:10001
 ENV XDG_CACHE_HOME=/models
 HEALTHCHECK NONE
 CMD ["runahead", "pull", "smollm2-135m-instruct"]
+
+# ---- a gateway of others, from the Python package index
+FROM runtime AS smg
+USER 0:0
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates python3 python3-pip && \
+  rm -rf /var/lib/apt/lists/*
+RUN python3 -m pip install --no-cache-dir --break-system-packages smg==1.13.0
+USER 10001:10001
+HEALTHCHECK NONE
+CMD ["smg", "launch", "--help"]
 
 # ---- the last one is what `docker build .` makes
 FROM runtime AS cpu

@@ -31,7 +31,7 @@ METRIC_IN_CODE = re.compile(r'"(runahead_[a-z0-9_]+)"')
 METRIC_SOURCE = re.compile(r"metrics[^/]*$|/process_collector\.cc$")
 METRICS_PAGE = "docs/metrics.md"
 # Programs of others, whose flags are theirs.
-FOREIGN = re.compile(r"\b(?:ctest|cmake|docker|grpc_tools|kubectl|openssl|pip|protoc|systemctl|Ofast)\b")
+FOREIGN = re.compile(r"\b(?:ctest|cmake|docker|grpc_tools|kubectl|openssl|pip|protoc|smg|systemctl|Ofast)\b")
 
 
 def slug(heading):

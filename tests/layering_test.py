@@ -20,7 +20,7 @@ LAYERS = {
     "kernels/cpu": 1, "kernels/cuda": 1,
     "scheduler/partition": 1, "scheduler/recompute": 1, "scheduler/batching": 1, "scheduler/placement": 1,
     "server/base": 1, "server/rpc": 1, "server/task": 1, "server/tokenizer": 1, "server/grammar": 1, "worker/metrics": 1,
-    "worker/model": 2, "worker/link": 2, "worker/kv": 2, "worker/handoff": 2,
+    "server/engine": 2, "worker/model": 2, "worker/link": 2, "worker/kv": 2, "worker/handoff": 2,
     "worker/link/tcp": 2, "worker/link/message": 2, "worker/link/device": 2,
     "worker/prefill": 3, "worker/decode": 3, "worker/service": 3, "worker/prefill/service": 3,
     "worker/decode/service": 3, "worker/decode/kvpr": 3, "server/router": 3, "server/gateway": 3,
@@ -57,7 +57,7 @@ SIDEWAYS = {
 }
 SELF_CONTAINED = {"worker/format": {"kernels/base/escaped.h", "kernels/base/superblock.h", "kernels/base/weight_type.h"}}  # not even lower layers, but for these headers
 
-GRPC_FOLDERS = {"proto", "server/rpc", "server/router", "server/gateway"}  # and all of client, and every folder named service
+GRPC_FOLDERS = {"proto", "server/rpc", "server/engine", "server/router", "server/gateway"}  # and all of client, and every folder named service
 GRPC_INCLUDE = re.compile(r"^(grpc|grpcpp|grpc\+\+)/|\.grpc\.pb\.h$|^server/rpc/")
 GRPC_TARGET = re.compile(r"^gRPC::|^runahead::(proto|server_rpc)$")
 

@@ -88,15 +88,24 @@ absl::StatusOr<std::shared_ptr<KeyAccount>> KeyDoor::AccountOf(const grpc::Serve
 }
 
 absl::Status KeyDoor::Admit(const grpc::ServerContextBase& context) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<KeyAccount> account, Find(context));
+  return account->LetIn();
+}
+
+absl::Status KeyDoor::Recognize(const grpc::ServerContextBase& context) {
+  return Find(context).status();
+}
+
+absl::StatusOr<std::shared_ptr<KeyAccount>> KeyDoor::Find(const grpc::ServerContextBase& context) {
   KeyFault fault;
-  const absl::StatusOr<std::shared_ptr<KeyAccount>> account = Judge(context, fault);
-  if (account.ok()) return (*account)->LetIn();
+  absl::StatusOr<std::shared_ptr<KeyAccount>> account = Judge(context, fault);
+  if (account.ok()) return account;
   metrics_.CountFault(fault);
   if (const std::optional<int64_t> times = stranger_.Happened(clock_.Now())) {
     LogWarning("keys", "calls without a good API key were refused: ", *times,
                " since this was said last; the latest, from ", context.peer(), ", had ", NameOf(fault));
   }
-  return account.status();
+  return account;
 }
 
 absl::StatusOr<RequestOwner> OwnerOf(const grpc::ServerContextBase& context, const KeyDoor* door,

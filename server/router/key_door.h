@@ -28,10 +28,15 @@ class KeyDoor {
   // for each.
   absl::Status Admit(const grpc::ServerContextBase& context);
 
+  // The same without the note, for a call that calls Admit in its own name later.
+  absl::Status Recognize(const grpc::ServerContextBase& context);
+
   // Whose key a call has. UNAUTHENTICATED as above: the file may have changed since it was admitted.
   absl::StatusOr<std::shared_ptr<KeyAccount>> AccountOf(const grpc::ServerContextBase& context) const;
 
  private:
+  // Judges, and counts a fault.
+  absl::StatusOr<std::shared_ptr<KeyAccount>> Find(const grpc::ServerContextBase& context);
   absl::StatusOr<std::shared_ptr<KeyAccount>> Judge(const grpc::ServerContextBase& context, KeyFault& fault) const;
 
   const KeyRing& ring_;

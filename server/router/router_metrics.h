@@ -112,6 +112,9 @@ class RouterMetrics {
   // A request's call: from its arrival until its client has all of the answer, or is gone.
   void CallBegan();
   void CallEnded();
+  // How many of these there are, and how many requests wait for admission.
+  int64_t calls_in_flight() const { return static_cast<int64_t>(requests_in_flight_.Value()); }
+  int64_t queue_depth() const { return static_cast<int64_t>(queue_depth_.Value() + low_queue_depth_.Value()); }
   // Once for every request: its outcome is known.
   void RequestFinished(absl::StatusCode code, absl::Duration duration);
 

@@ -1,5 +1,6 @@
 #include "server/router/router_process.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -18,6 +19,7 @@
 #include "server/base/srv_lookup.h"
 #include "server/base/tls_metrics.h"
 #include "server/base/tls_options.h"
+#include "server/engine/engine_service.h"
 #include "server/router/inference_service.h"
 #include "server/router/key_door.h"
 #include "server/router/key_metrics.h"
@@ -35,6 +37,7 @@
 #include "server/rpc/process_tls.h"
 #include "server/rpc/server.h"
 #include "server/rpc/transport_metrics.h"
+#include "server/tokenizer/tokenizer_archive.h"
 #include "worker/format/open_model.h"
 
 namespace runahead {
@@ -44,6 +47,7 @@ namespace {
 constexpr int kReceiveBuffer = 256 << 10;
 
 constexpr char kServiceName[] = "runahead.v1.Inference";
+constexpr char kEngineName[] = "vllm.grpc.engine.VllmEngine";
 
 void SayOfChats(const absl::StatusOr<ChatTemplate>& chat_template) {
   if (!chat_template.ok()) return LogWarning("model", "chats will be refused: ", chat_template.status().message());
@@ -77,6 +81,27 @@ absl::StatusOr<Keys> ReadKeys(const std::string& path, MetricRegistry& registry)
   RUNAHEAD_ASSIGN_OR_RETURN(keys.ring, KeyRing::Open(path, *keys.metrics, RealClock()));
   keys.door = std::make_unique<KeyDoor>(*keys.ring, *keys.metrics, RealClock());
   return keys;
+}
+
+// Requests of engine calls are read as those of the public service are. Their calls to it are what counts for a key.
+CallDoor EngineDoor(CallDoor door, KeyDoor* keys) {
+  if (keys != nullptr) {
+    door.admit = [keys](const grpc::ServerContextBase& context) { return keys->Recognize(context); };
+  }
+  return door;
+}
+
+EngineParts EnginePartsOf(const RouterParts& router, KeptTokenizerArchive& archive, absl::Duration stall_timeout) {
+  EngineParts parts{router.clock};
+  parts.end_ids.assign(router.tokenizer->end_ids().begin(), router.tokenizer->end_ids().end());
+  parts.begin_id = router.tokenizer->bos_id();
+  parts.load = [&metrics = router.metrics]() -> EngineParts::Load {
+    const int64_t waiting = metrics.queue_depth();
+    return {std::max<int64_t>(0, metrics.calls_in_flight() - waiting), waiting};
+  };
+  parts.tokenizer_archive = [&archive] { return archive.Get(); };
+  parts.stall_timeout = stall_timeout;
+  return parts;
 }
 
 void WarnIfOpen(const RouterOptions& options, const std::string& address) {
@@ -119,9 +144,9 @@ MemberAccess AccessOf(const RouterTls& tls, const RouterOptions& options, const 
 // In the order of construction; destroyed in reverse: calls end before what they use.
 struct RouterProcess::Parts {
   Parts(const RouterOptions& options, const ClusterKey& key, RouterTls opened_tls, ModelInfo model,
-        std::shared_ptr<const Tokenizer> tokenizer, absl::StatusOr<ChatTemplate> chat_template,
-        std::unique_ptr<LiveTable> opened, std::unique_ptr<OwnEcho> echo, std::unique_ptr<MetricRegistry> own,
-        Keys api_keys)
+        std::shared_ptr<const ModelFile> file, std::shared_ptr<const Tokenizer> tokenizer,
+        absl::StatusOr<ChatTemplate> chat_template, std::unique_ptr<LiveTable> opened, std::unique_ptr<OwnEcho> echo,
+        std::unique_ptr<MetricRegistry> own, Keys api_keys)
       : own_registry(std::move(own)),
         registry(*own_registry),
         keys(std::move(api_keys)),
@@ -162,7 +187,9 @@ struct RouterProcess::Parts {
             [server = options.dns_server](const std::string& service) { return LookUpSrv(service, server); }, workers,
             options.dns_period, RealClock()),
         service(router, {options.max_sessions, options.stall_timeout, options.max_streams}, memory.door(),
-                keys.door.get()) {}
+                keys.door.get()),
+        archive(std::move(file)),
+        engine(EnginePartsOf(router, archive, options.stall_timeout), EngineDoor(memory.door(), keys.door.get())) {}
 
   MemoryReturn returned;
   const std::unique_ptr<MetricRegistry> own_registry;
@@ -184,6 +211,8 @@ struct RouterProcess::Parts {
   WorkerRegistry workers;
   ServiceWatch membership;
   InferenceService service;
+  KeptTokenizerArchive archive;
+  EngineService engine;
   std::unique_ptr<RpcServer> server;
   std::unique_ptr<MetricsServer> metrics_server;
   std::optional<bool> serving;  // as health was told last
@@ -209,7 +238,7 @@ absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const Router
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<OwnEcho> hearing, OwnEcho::Create());
   LogInfo("model", model.name, ": context ", model.context_length, ", vocabulary ", model.vocabulary_size);
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<Parts> parts, WithThreads([&]() -> absl::StatusOr<std::unique_ptr<Parts>> {
-                              return std::make_unique<Parts>(options, key, std::move(tls), std::move(model),
+                              return std::make_unique<Parts>(options, key, std::move(tls), std::move(model), file,
                                                              std::move(tokenizer), std::move(chat_template),
                                                              std::move(table), std::move(hearing), std::move(registry),
                                                              std::move(keys));
@@ -217,8 +246,8 @@ absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const Router
   RpcServerOptions rpc;
   rpc.listen = options.process.listen;
   rpc.keep_alive = kPublicKeepAlive;
-  rpc.services = {&parts->service};
-  rpc.health_names = {kServiceName};
+  rpc.services = {&parts->service, &parts->engine};
+  rpc.health_names = {kServiceName, kEngineName};
   rpc.port = PortOptionsOf(options.process, parts->connections);
   rpc.port.receive_buffer = kReceiveBuffer;
   rpc.limits = {options.process.connection_streams, options.request_memory / 2, /*read_ahead=*/false};
@@ -230,6 +259,8 @@ absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const Router
   }
   RUNAHEAD_ASSIGN_OR_RETURN(parts->server, RpcServer::Start(rpc));
   parts->service.SetGate(&parts->server->gate());
+  parts->engine.Connect(parts->server->InProcessChannel(), parts->server->gate(),
+                        [server = parts->server.get()] { return server->serving().ok(); });
   const auto health = [server = parts->server.get()] { return server->port_status(); };
   const auto ready = [server = parts->server.get()] { return server->serving(); };
   RUNAHEAD_ASSIGN_OR_RETURN(parts->metrics_server, MetricsServer::Start(options.process.metrics_listen, parts->registry,
@@ -271,6 +302,10 @@ void RouterProcess::UpdateKeys() {
 void RouterProcess::UpdateMemory() {
   parts_->memory.Update();
   parts_->returned.Poll(RealClock().Now());
+}
+
+void RouterProcess::UpdateEngine() {
+  parts_->engine.CutStalled();
 }
 
 void RouterProcess::UpdateTls() {

@@ -152,9 +152,14 @@ RpcServer::RpcServer(const RpcServerOptions& options)
 
 RpcServer::~RpcServer() {
   if (server_ == nullptr) return;
+  gate_.Close();
   if (port_ != nullptr) port_->Close();
   server_->Shutdown(std::chrono::system_clock::now());
   server_->Wait();
+}
+
+std::shared_ptr<grpc::Channel> RpcServer::InProcessChannel() {
+  return server_->InProcessChannel({});
 }
 
 void RpcServer::SetServing(bool serving) {

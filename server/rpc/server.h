@@ -2,6 +2,7 @@
 // where asked for.
 #pragma once
 
+#include <grpcpp/channel.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 
@@ -60,6 +61,11 @@ class RpcServer {
   void SetServing(bool serving);
   // OK, or UNAVAILABLE: as health says of all of them.
   absl::Status serving() const;
+
+  // For calls of this process to its own services: they come as those over the port do, but for its limits on
+  // connections. A call begins with a pass of the gate only: one that begins while the server shuts down would end the
+  // process (gRPC 1.51).
+  std::shared_ptr<grpc::Channel> InProcessChannel();
 
   // Where a service's calls get a pass, so that Drain() waits for them. Hold it until the reactor's OnDone: a call that
   // gave it back earlier may be cut off before its status is sent. Calls that live as long as the peer (control

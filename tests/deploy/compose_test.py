@@ -131,7 +131,20 @@ class ComposeTest(unittest.TestCase):
         self.assertEqual(port, "9090")  # where Prometheus listens unless told otherwise
 
     def test_a_third_prefill_worker_waits_to_be_asked_for(self):
-        self.assertEqual([name for name in self.services if "profiles" in self.services[name]], ["prefill-2"])
+        self.assertEqual({name: service["profiles"] for name, service in self.services.items() if "profiles" in service},
+                         {"prefill-2": ["wider"], "smg": ["smg"]})
+
+    def test_a_gateway_of_others_calls_the_router_once_for_a_request(self):
+        smg = self.services["smg"]
+        self.assertIn(f"--worker-urls=grpc://router:{GRPC_PORT}", smg["command"])
+        self.assertIn("--disable-retries", smg["command"])
+        self.assertIn("--queue-size=0", smg["command"])
+        (published,) = map(with_defaults, smg["ports"])
+        port = published.rpartition(":")[2]
+        self.assertIn(f"--port={port}", smg["command"])
+        self.assertIn(f"http://127.0.0.1:{port}/", smg["healthcheck"]["test"][-1])
+        self.assertNotIn("secrets", smg)
+        self.assertEqual(smg["depends_on"], {"router": {"condition": "service_healthy"}})
 
     def test_the_key_is_a_secret_of_the_clusters_members(self):
         self.assertEqual(self.stack["secrets"], {"cluster_key": {"file": "./cluster.key"}})
@@ -167,12 +180,12 @@ class ComposeTest(unittest.TestCase):
             self.assertEqual(self.services[name]["stop_signal"], "SIGTERM")
 
     def test_they_run_without_root_and_write_nowhere(self):
-        for name in (*OURS, "model"):
+        for name in (*OURS, "model", "smg"):
             self.assertEqual(with_defaults(self.services[name]["user"]), "10001:10001")
             self.assertTrue(self.services[name]["read_only"])
-        # Python's pip unpacks there.
+        # Python's pip unpacks there, and SMG the tokenizer.
         self.assertEqual({name: service["tmpfs"] for name, service in self.services.items() if "tmpfs" in service},
-                         {"model": ["/tmp"]})
+                         {"model": ["/tmp"], "smg": ["/tmp"]})
 
     def test_nobody_gains_privileges(self):
         for name, service in self.services.items():

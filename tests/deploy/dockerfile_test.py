@@ -26,7 +26,7 @@ class DockerfileTest(unittest.TestCase):
             self.assertEqual((run.returncode, run.stdout + run.stderr), (0, ""), file)
 
     def test_what_runs_does_so_without_root(self):
-        for stage in ("cpu", "cuda", "model"):
+        for stage in ("cpu", "cuda", "model", "smg"):
             with self.subTest(stage):
                 users = re.findall(r"(?m)^USER (.*)$", self.stage("runtime") + self.stage(stage))
                 self.assertEqual(users[-1], "10001:10001")
@@ -41,9 +41,9 @@ class DockerfileTest(unittest.TestCase):
         (check,) = self.instruction("runtime", "HEALTHCHECK")
         self.assertTrue(check.endswith('CMD ["runahead", "health", "--address", "127.0.0.1:7000"]'), check)
         self.assertLessEqual({"7000", "8000"}, set(self.instruction("runtime", "EXPOSE")[0].split()))
-        for stage in ("cpu", "cuda", "model"):
+        for stage in ("cpu", "cuda", "model", "smg"):
             self.assertEqual(self.instruction(stage, "ENTRYPOINT"), [])
-            self.assertEqual(self.instruction(stage, "HEALTHCHECK"), ["NONE"] if stage == "model" else [], stage)
+            self.assertEqual(self.instruction(stage, "HEALTHCHECK"), ["NONE"] if stage in ("model", "smg") else [], stage)
 
     def test_the_image_says_what_it_is(self):
         (labels,) = self.instruction("runtime", "LABEL")
@@ -55,13 +55,17 @@ class DockerfileTest(unittest.TestCase):
     def test_what_runs_has_libraries_and_no_tools_to_build(self):
         """Each package by its kind: a library, tini, and what `runahead pull` takes."""
         allowed = {"runtime": r"lib[\w.+-]+(?<!-dev)|tini", "cpu": "", "cuda": "",
-                   "model": "ca-certificates|python3|python3-pip"}
+                   "model": "ca-certificates|python3|python3-pip", "smg": "ca-certificates|python3|python3-pip"}
         for stage, pattern in allowed.items():
             for command in self.instruction(stage, "RUN"):
                 for packages in re.findall(r"apt-get install -y --no-install-recommends ([^&]*)", command):
                     for package in packages.split():
                         self.assertRegex(package, rf"^({pattern})$", stage)
                 self.assertEqual(command.count("install -y"), command.count("install -y --no-install-recommends"), command)
+
+    def test_the_gateway_of_others_is_the_one_that_is_tested(self):
+        (pin,) = re.findall(r"(?m)^smg==\S+$", (ROOT / "tests/front_door/requirements.txt").read_text())
+        self.assertTrue(any(pin in run.split() for run in self.instruction("smg", "RUN")))
 
     def test_the_builder_gets_the_sources_and_no_tests(self):
         sent = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]

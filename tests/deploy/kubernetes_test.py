@@ -91,12 +91,12 @@ BROKEN = [
 ]
 
 
-def render_with_tls(overlay):
-    """As the overlay is where its line for TLS is no comment."""
+def render_with(part, overlay):
+    """As the overlay is where its line for the component is no comment."""
     deploy = ROOT / "deploy/kubernetes"
     with tempfile.TemporaryDirectory() as folder:
         resources, component = (os.path.relpath(deploy / part, os.path.realpath(folder))
-                                for part in (f"overlays/{overlay}", "components/tls"))
+                                for part in (f"overlays/{overlay}", f"components/{part}"))
         pathlib.Path(folder, "kustomization.yaml").write_text(
             yaml.safe_dump({"kind": "Kustomization", "resources": [resources], "components": [component]}))
         return subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True).stdout
@@ -192,9 +192,31 @@ class KubernetesTest(unittest.TestCase):
                     with self.subTest(name, probe=kind):
                         live.until(lambda: self.serves(manifests.container(name), kind, ready), "it serves", patience=10)
 
+    def test_a_gateway_of_others_calls_the_router_and_changes_nothing_else(self):
+        for overlay in OVERLAYS:
+            manifests = Manifests(render_with("smg", overlay))
+            container, pod = manifests.container("smg"), manifests.pod("smg")
+            (namespace,) = manifests.of("Namespace")
+            self.assertEqual({o["metadata"]["namespace"] for o in manifests.objects if o["metadata"]["name"].startswith("smg")},
+                             {namespace})
+            (port,) = manifests.of("Service")["router"]["spec"]["ports"]
+            self.assertIn(f"--worker-urls=grpc://router:{port['port']}", container["args"])
+            self.assertIn("--disable-retries", container["args"])
+            self.assertIn("--queue-size=0", container["args"])
+            self.assertIn(f"--port={manifests.ports('smg')['http']}", container["args"])
+            policy = manifests.of("NetworkPolicy")["smg-clients"]["spec"]
+            self.assertEqual(manifests.selected(policy["podSelector"]), ["smg"])
+            self.assertEqual([rule["ports"] for rule in policy["ingress"]], [[{"port": "http", "protocol": "TCP"}]])
+            grace = next(a.partition("=")[2] for a in container["args"] if a.startswith("--shutdown-grace-period-secs="))
+            self.assertGreater(pod["terminationGracePeriodSeconds"], int(grace) + 5)
+            self.assertEqual(list(manifests.security()), [])
+            del manifests.pods["smg"]
+            manifests.objects = [o for o in manifests.objects if not o["metadata"]["name"].startswith("smg")]
+            self.assertEqual(list(manifests.problems()), [])
+
     def test_under_tls_every_process_finds_its_certificates_and_answers_its_probes(self):
         for overlay in OVERLAYS:
-            manifests = Manifests(render_with_tls(overlay))
+            manifests = Manifests(render_with("tls", overlay))
             # Probes ask differently here; how is said below.
             others = ("Probe asks something else", "readiness is told by")
             self.assertEqual([p for p in manifests.problems() if not any(other in p for other in others)], [])
@@ -225,10 +247,13 @@ class KubernetesTest(unittest.TestCase):
                     self.assertIn("tls_key: cannot read /etc/runahead/", config_check.complaint(program, arguments),
                                   "all it does not find here is the secret")
 
-    def test_an_overlay_says_how_it_gets_tls(self):
+    def test_an_overlay_says_how_it_gets_its_components(self):
         for overlay in OVERLAYS:
             text = (ROOT / "deploy/kubernetes/overlays" / overlay / "kustomization.yaml").read_text()
-            self.assertIn("\n# components: [../../components/tls]\n", text)
+            for part in ("tls", "smg"):
+                self.assertIn(f"\n# components: [../../components/{part}]\n", text)
+            images = {image["name"]: (image["newName"], image["newTag"]) for image in yaml.safe_load(text)["images"]}
+            self.assertEqual(images["runahead/smg"], ("runahead", "smg"))
 
     def test_images_are_targets_of_the_dockerfile(self):
         dockerfile = (ROOT / "Dockerfile").read_text()

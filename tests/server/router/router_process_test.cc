@@ -21,6 +21,7 @@
 #include "server/base/address.h"
 #include "server/base/descriptor.h"
 #include "server/router/inference_service.h"
+#include "server/rpc/channel.h"
 #include "server/rpc/transport_options.h"
 #include "server/tokenizer/tokenizer.h"
 #include "server/tokenizer/utf8.h"
@@ -29,6 +30,7 @@
 #include "tests/testing/gguf_builder.h"
 #include "tests/testing/router_fixture.h"
 #include "tests/testing/synthetic_gguf.h"
+#include "vllm/grpc/engine/vllm_engine.grpc.pb.h"
 #include "worker/format/open_model.h"
 
 namespace runahead {
@@ -69,6 +71,37 @@ TEST(RouterProcess, ClientsMayStandStillForLongerThanOurOwnProcesses) {
   EXPECT_EQ(UserTimeoutMs(ParseHostPort((*router)->address())->port), absl::ToInt64Milliseconds(absl::Minutes(4)));
   // Whoever takes nothing of its answer is ended by the router, which says why, long before the transport would do it.
   EXPECT_GT(kPublicKeepAlive.time, ServiceLimits().stall_timeout);
+}
+
+// Its own answers and, through its public service, those of the model.
+TEST(RouterProcess, AnswersAsAnEngineAtItsPort) {
+  const std::string path = absl::StrCat(::testing::TempDir(), "/router_process_engine_", getpid(), ".gguf");
+  const SyntheticModel model;
+  ASSERT_TRUE(WriteSyntheticGguf(model, path).ok());
+  RouterOptions options;
+  options.model = path;
+  options.workers = {{"both", "127.0.0.1:1"}};
+  const auto router = RouterProcess::Start(options);
+  std::filesystem::remove(path);
+  ASSERT_TRUE(router.ok()) << router.status();
+  const auto stub = vllm::grpc::engine::VllmEngine::NewStub(MakeChannel((*router)->address()));
+  grpc::ClientContext of_health, of_model;
+  vllm::grpc::engine::HealthCheckResponse health;
+  ASSERT_TRUE(stub->HealthCheck(&of_health, {}, &health).ok());
+  EXPECT_FALSE(health.healthy()) << "there is no worker";
+  vllm::grpc::engine::GetModelInfoResponse info;
+  ASSERT_TRUE(stub->GetModelInfo(&of_model, {}, &info).ok());
+  EXPECT_EQ(info.served_model_name(), model.name);
+  EXPECT_EQ(info.max_context_length(), model.context_length);
+  EXPECT_GT(info.eos_token_ids_size(), 0);
+  EXPECT_NE(info.tokenizer_path(), "") << "where nothing is, so that the archive is asked for";
+  grpc::ClientContext of_tokenizer;
+  const auto reader = stub->GetTokenizer(&of_tokenizer, {});
+  std::string archive;
+  for (vllm::grpc::engine::GetTokenizerChunk chunk; reader->Read(&chunk);) archive += chunk.data();
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(archive.substr(0, 4), "PK\x03\x04");
+  (*router)->UpdateEngine();
 }
 
 // A vocabulary of 320 tokens, the last 20 of which were added without rows in the model's table.

@@ -42,6 +42,12 @@ TEST(RpcServer, ServesOnAPortOfItsOwnChoice) {
   EXPECT_TRUE(testing::CallListModels(channel).ok());
 }
 
+TEST(RpcServer, IsCalledWithinItsProcess) {
+  testing::FakeInference service(testing::FinishAtOnce);
+  const auto server = testing::StartServer(service);
+  EXPECT_TRUE(testing::CallListModels(server->InProcessChannel()).ok());
+}
+
 TEST(RpcServer, HasTheOldReflectionToo) {
   testing::FakeInference service(testing::FinishAtOnce);
   const auto server = testing::StartServer(service);

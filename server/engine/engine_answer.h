@@ -1,0 +1,51 @@
+// Answers of the public service as those of the engine protocol.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "runahead/v1/inference.pb.h"
+#include "vllm/grpc/engine/vllm_engine.pb.h"
+
+namespace runahead {
+
+// Of one request. For one thread at a time.
+class EngineAnswer {
+ public:
+  // `stream`: tokens are told as they come. `public_request` says how many answers and alternatives there are.
+  EngineAnswer(bool stream, const v1::GenerateRequest& public_request);
+
+  // Takes in the next event. Gives what is to be told of it, if anything. OUT_OF_RANGE where a message would have more
+  // than the 4 MiB that clients of gRPC take.
+  absl::StatusOr<std::optional<vllm::grpc::engine::GenerateResponse>> Add(const v1::GenerateResponse& event);
+
+  // What is kept here takes about so many bytes.
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  // One of n.
+  struct One {
+    uint32_t prompt_tokens = 0, cached_tokens = 0;
+    std::vector<int32_t> ids;
+    vllm::grpc::engine::OutputLogProbs logprobs;  // of ids; empty where chunks tell them
+  };
+
+  One* Of(int32_t answer);
+  void Keep(const v1::PromptLogprobs& scored);
+  std::optional<vllm::grpc::engine::GenerateResponse> Tell(One& one, const v1::Tokens& tokens);
+  vllm::grpc::engine::GenerateResponse Complete(One& one, const v1::Finished& finished);
+  // Where they were not told yet.
+  void GivePromptLogprobs(vllm::grpc::engine::InputLogProbs& out);
+
+  const bool stream_;
+  const bool has_logprobs_;
+  const int most_;         // alternatives of a token
+  const int prompt_most_;  // and of one of the prompt
+  std::vector<One> answers_;
+  vllm::grpc::engine::InputLogProbs prompt_logprobs_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace runahead
