@@ -14,6 +14,13 @@ absl::Time After(int64_t us) {
   return absl::FromUnixSeconds(1000) + absl::Microseconds(us);
 }
 
+v1::Capabilities Worker(const std::string& name, const std::vector<v1::WorkerRole>& roles = {}) {
+  v1::Capabilities worker;
+  worker.set_name(name);
+  for (const v1::WorkerRole role : roles) worker.add_roles(role);
+  return worker;
+}
+
 const TraceContext kSampled{std::string(32, 'a'), std::string(16, 'b'), true};
 const TraceContext kUnsampled{std::string(32, 'c'), std::string(16, 'd'), false};
 
@@ -60,9 +67,9 @@ TEST(Tracer, AWorkersSpansComeToTheRoutersClock) {
   qkv.set_duration_ns(7000);
   qkv.set_amount(64);
   spans.set_dropped(2);
-  trace->AddWorker("both-0", spans, clock, After(1020));
+  trace->AddWorker(Worker("both-0"), spans, clock, After(1020));
   spans.set_dropped(1);
-  trace->AddWorker("both-0", spans, clock, After(1020));
+  trace->AddWorker(Worker("both-0"), spans, clock, After(1020));
   trace.reset();
 
   const absl::StatusOr<v1::Trace> kept = tracer->Get("r");
@@ -93,7 +100,7 @@ TEST(Tracer, SpansOfAClockThatIsNotKnownAreDropped) {
   v1::TraceSpans spans;
   spans.add_spans()->set_name("qkv");
   spans.set_dropped(2);
-  tracer->Begin("r", std::nullopt, After(0))->AddWorker("p", spans, PeerClock(), After(10));
+  tracer->Begin("r", std::nullopt, After(0))->AddWorker(Worker("p"), spans, PeerClock(), After(10));
   const v1::Trace trace = *tracer->Get("r");
   EXPECT_EQ(trace.processes(1).spans_size(), 0);
   EXPECT_EQ(trace.processes(1).dropped(), 3);
