@@ -17,17 +17,16 @@ constexpr absl::Duration kLinger = absl::Seconds(1);
 // Collectors take bodies of 20 MiB and more; one trace of a chain of 16 is up to 1 MB.
 constexpr size_t kEnoughJson = size_t{4} << 20;
 constexpr absl::Duration kAnswerPatience = absl::Seconds(10);
-constexpr absl::Duration kFlushPatience = absl::Seconds(2);
 constexpr absl::Duration kFirstPause = absl::Seconds(1), kLongestPause = absl::Seconds(30);
 constexpr absl::Duration kLinePeriod = absl::Minutes(1);
 
 }  // namespace
 
 OtlpExporter::OtlpExporter(const OtlpEndpoint& endpoint, const OtlpHeaders& headers, OtlpMetrics& metrics, Clock& clock,
-                           OtlpRoom room)
+                           OtlpLimits limits)
     : metrics_(metrics),
       clock_(clock),
-      room_(room),
+      limits_(limits),
       post_(endpoint, headers),
       said_(kLinePeriod),
       backoff_(kFirstPause, kLongestPause),
@@ -36,7 +35,8 @@ OtlpExporter::OtlpExporter(const OtlpEndpoint& endpoint, const OtlpHeaders& head
 void OtlpExporter::Offer(WholeTrace whole) {
   const size_t bytes = whole.trace.SpaceUsedLong();
   MutexLock lock(mu_);
-  if (end_by_ || waiting_.size() >= room_.traces || bytes_ + bytes > room_.bytes) return metrics_.dropped.Increment();
+  if (end_by_ || waiting_.size() >= limits_.traces || bytes_ + bytes > limits_.bytes)
+    return metrics_.dropped.Increment();
   bytes_ += bytes;
   waiting_.push_back({std::move(whole), bytes, clock_.Now()});
   changed_.NotifyAll();
@@ -44,7 +44,7 @@ void OtlpExporter::Offer(WholeTrace whole) {
 
 void OtlpExporter::Stop() {
   if (!thread_.joinable()) return;
-  const absl::Time end_by = MonotonicNow() + kFlushPatience;
+  const absl::Time end_by = MonotonicNow() + limits_.flush;
   {
     MutexLock lock(mu_);
     end_by_ = end_by;
@@ -150,7 +150,7 @@ void OtlpExporter::Say(const OtlpAnswer& answer) {
                            : answer.result == OtlpResult::kLater ? "takes no traces now, and is asked again"
                                                                  : "refused traces";
   LogWarning("otlp", "the collector at ", post_.address(), " ", what, ": ", answer.why, " (", *times,
-             " times since this line was written last)");
+             " since this was said last)");
 }
 
 }  // namespace runahead

@@ -21,10 +21,11 @@
 
 namespace runahead {
 
-// How many traces wait, at most. Beyond either bound new ones are dropped.
-struct OtlpRoom {
+// How many traces wait, at most: beyond either bound new ones are dropped.
+struct OtlpLimits {
   size_t traces = 2048;
-  size_t bytes = size_t{64} << 20;  // as they lie in memory
+  size_t bytes = size_t{64} << 20;          // as they lie in memory
+  absl::Duration flush = absl::Seconds(2);  // for what waits at the end
 };
 
 // Thread-safe. One thread sends what was offered, some traces at a time, in order: a second after the first of them, or
@@ -36,7 +37,7 @@ class OtlpExporter {
 
   // `metrics` and `clock` must outlive it. Throws std::system_error where the system refuses a thread (WithThreads).
   OtlpExporter(const OtlpEndpoint& endpoint, const OtlpHeaders& headers, OtlpMetrics& metrics, Clock& clock,
-               OtlpRoom room = {});
+               OtlpLimits limits = {});
   ~OtlpExporter() { Stop(); }
   OtlpExporter(const OtlpExporter&) = delete;
   OtlpExporter& operator=(const OtlpExporter&) = delete;
@@ -44,7 +45,7 @@ class OtlpExporter {
   // Never blocks: it counts what it drops.
   void Offer(WholeTrace whole) RUNAHEAD_EXCLUDES(mu_);
 
-  // Takes no more, and sends what waits, for two seconds at most; what is left is dropped. By the owner only.
+  // Takes no more, and sends what waits, for limits.flush at most; what is left is dropped. By the owner only.
   void Stop() RUNAHEAD_EXCLUDES(mu_);
 
  private:
@@ -68,7 +69,7 @@ class OtlpExporter {
 
   OtlpMetrics& metrics_;
   Clock& clock_;
-  const OtlpRoom room_;
+  const OtlpLimits limits_;
   OtlpPost post_;
   RareLine said_;
   Backoff backoff_;  // for its thread

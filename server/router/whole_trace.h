@@ -15,17 +15,17 @@ namespace runahead {
 // What was asked for, and what came of it. Nothing of prompts and answers. What was not come to is as it is here.
 struct TracedRequest {
   bool chat = false;
-  std::string model;  // as the client named it; the served one's name where it named none
-  std::string served_model;
-  v1::SamplingParams sampling;  // as the client gave them
-  int32_t max_tokens = 0;       // 0: not resolved
-  int32_t answers = 1;          // to the prompt; the rest is of the first one
-  absl::Status status;
+  std::string model = {};  // as the client named it; the served one's name where it named none
+  std::string served_model = {};
+  v1::SamplingParams sampling = {};  // as the client gave them
+  int32_t max_tokens = 0;            // 0: not resolved
+  int32_t answers = 1;               // to the prompt; the rest is of the first one
+  absl::Status status = {};
   v1::FinishReason finish_reason = v1::FINISH_REASON_UNSPECIFIED;
   int64_t prompt_tokens = 0, known_tokens = 0, generated_tokens = 0;  // known: of the prompt, those whose KV was there
   int failovers = 0;
-  absl::Duration ttft;        // 0: no token was generated
-  absl::Duration wall_ahead;  // of the router's clock, when the request ended
+  absl::Duration ttft = {};        // 0: no token was generated
+  absl::Duration wall_ahead = {};  // of the router's clock: the time of day, when the request ended
 };
 
 struct WholeTrace {

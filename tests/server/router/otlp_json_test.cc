@@ -197,8 +197,7 @@ TEST(OtlpJson, TheRequestsSpanSaysWhatWasAskedForAndWhatCameOfIt) {
       {"gen_ai.request.top_p", {{"doubleValue", 0.9}}},
       {"gen_ai.request.top_k", {{"doubleValue", 40.0}}},
       {"gen_ai.request.seed", {{"intValue", "11"}}},
-      {"gen_ai.response.finish_reasons",
-       {{"arrayValue", {{"values", Json::array({{{"stringValue", "stop"}}})}}}}},
+      {"gen_ai.response.finish_reasons", {{"arrayValue", {{"values", Json::array({{{"stringValue", "stop"}}})}}}}},
       {"gen_ai.usage.input_tokens", {{"intValue", "20"}}},
       {"gen_ai.usage.cache_read.input_tokens", {{"intValue", "16"}}},
       {"gen_ai.usage.output_tokens", {{"intValue", "8"}}},
@@ -259,7 +258,8 @@ TEST(OtlpJson, SeveralTracesGoInOneRequest) {
   second.trace.set_request_id("r-2");
   uint64_t drawn = 0;
   const auto draw = [&] { return ++drawn; };
-  const std::vector<ReadSpan> spans = Read(OtlpRequest({OtlpResourceSpans(Chat(), draw), OtlpResourceSpans(second, draw)}));
+  const std::vector<ReadSpan> spans =
+      Read(OtlpRequest({OtlpResourceSpans(Chat(), draw), OtlpResourceSpans(second, draw)}));
   std::set<std::string> requests;
   for (const ReadSpan& span : spans) {
     if (span.parent == kCallersId) requests.insert(span.attributes.at("gen_ai.response.id").at("stringValue"));

@@ -95,6 +95,34 @@ TEST(Tracer, AWorkersSpansComeToTheRoutersClock) {
   EXPECT_EQ(worker.clock_error_ns(), 10'000 + 100 + 102);
 }
 
+TEST(Tracer, WhatIsKeptIsExportedWithItsSpanItsCallerAndWhatEachProcessIs) {
+  std::vector<WholeTrace> exported;
+  const auto tracer =
+      Tracer::Create(TraceMode::kAsked, 1, [&](WholeTrace whole) { exported.push_back(std::move(whole)); });
+  auto trace = tracer->Begin("r", kSampled, After(5));
+  const auto sent = ParseTraceparent(trace->traceparent());
+  for (const auto& [name, roles] : std::vector<std::pair<std::string, std::vector<v1::WorkerRole>>>{
+           {"p", {v1::WORKER_ROLE_PREFILL}},
+           {"d", {v1::WORKER_ROLE_DECODE}},
+           {"b", {v1::WORKER_ROLE_PREFILL, v1::WORKER_ROLE_DECODE}}}) {
+    trace->AddWorker(Worker(name, roles), v1::TraceSpans(), PeerClock(), After(10));
+  }
+  trace->Describe({.chat = true, .model = "tiny"});
+  EXPECT_TRUE(exported.empty()) << "it is not whole";
+  trace.reset();
+  ASSERT_EQ(exported.size(), 1u);
+  const WholeTrace& whole = exported[0];
+  EXPECT_EQ(whole.span.span_id, sent->span_id) << "what workers have as their parent";
+  EXPECT_EQ(whole.parent_span_id, kSampled.span_id);
+  EXPECT_EQ(whole.trace.trace_id(), kSampled.trace_id);
+  EXPECT_EQ(whole.arrival_ns, absl::ToUnixNanos(After(5)));
+  EXPECT_THAT(whole.services,
+              ::testing::ElementsAre("runahead-router", "runahead-prefill", "runahead-decode", "runahead-worker"));
+  EXPECT_TRUE(whole.request.chat);
+  EXPECT_EQ(whole.trace.request_id(), "r");
+  EXPECT_TRUE(tracer->Get("r").ok()) << "it is kept, too";
+}
+
 TEST(Tracer, SpansOfAClockThatIsNotKnownAreDropped) {
   const auto tracer = Tracer::Create(TraceMode::kAll, 4);
   v1::TraceSpans spans;
