@@ -4,7 +4,6 @@
 
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
@@ -63,22 +62,21 @@ TEST_F(OtlpTest, TheCallersTraceHasTheRequestsSpansOfAllProcesses) {
   std::string root;
   std::map<std::string, std::string> service, id_of, parent_of;  // by worker
   std::set<std::string> details;
-  for (const nlohmann::json& span : collector.spans()) {
-    EXPECT_EQ(span.at("traceId"), kOtlpTraceId);
-    const std::string name = span.at("name"), parent = span.at("parentSpanId"), instance = span.at("instance");
-    if (parent == kOtlpCaller) {
+  for (const testing::CollectedSpan& span : collector.spans()) {
+    EXPECT_EQ(span.trace_id, kOtlpTraceId);
+    if (span.parent_id == kOtlpCaller) {
       EXPECT_TRUE(root.empty()) << "one span for the request";
-      root = span.at("spanId");
-      EXPECT_THAT(name, HasSubstr("text_completion "));
-      EXPECT_EQ(StubCollector::Text(span, "gen_ai.response.id"), "traced");
-      EXPECT_EQ(StubCollector::Text(span, "gen_ai.usage.input_tokens"), absl::StrCat(answer.started.prompt_tokens()));
-      EXPECT_EQ(StubCollector::Text(span, "gen_ai.usage.output_tokens"), "4");
-    } else if (name == instance) {
-      service[name] = span.at("service");
-      id_of[name] = span.at("spanId");
-      parent_of[name] = parent;
+      root = span.id;
+      EXPECT_THAT(span.name, HasSubstr("text_completion "));
+      EXPECT_EQ(span.attributes.at("gen_ai.response.id"), "traced");
+      EXPECT_EQ(span.attributes.at("gen_ai.usage.input_tokens"), absl::StrCat(answer.started.prompt_tokens()));
+      EXPECT_EQ(span.attributes.at("gen_ai.usage.output_tokens"), "4");
+    } else if (span.name == span.instance) {
+      service[span.name] = span.service;
+      id_of[span.name] = span.id;
+      parent_of[span.name] = span.parent_id;
     } else {
-      details.insert(absl::StrCat(instance, " ", name));
+      details.insert(absl::StrCat(span.instance, " ", span.name));
     }
   }
   ASSERT_FALSE(root.empty());
@@ -90,10 +88,10 @@ TEST_F(OtlpTest, TheCallersTraceHasTheRequestsSpansOfAllProcesses) {
        {"router prefill", "router decode", "prefill-0 qkv", "prefill-1 receive", "decode-0 step"}) {
     EXPECT_THAT(details, Contains(detail));
   }
-  for (const nlohmann::json& span : collector.spans()) {
-    const auto worker = id_of.find(span.at("instance").get<std::string>());
-    if (worker == id_of.end() || worker->first == span.at("name")) continue;
-    EXPECT_EQ(span.at("parentSpanId"), worker->second);
+  for (const testing::CollectedSpan& span : collector.spans()) {
+    const auto worker = id_of.find(span.instance);
+    if (worker == id_of.end() || worker->first == span.name) continue;
+    EXPECT_EQ(span.parent_id, worker->second);
   }
   for (const auto& post : collector.posts()) EXPECT_THAT(post.body, Not(HasSubstr(kOtlpMarker)));
   EXPECT_GE(cluster_->Metric("router", "runahead_otlp_traces_total{result=\"sent\"}"), 1);
