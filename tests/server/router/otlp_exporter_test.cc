@@ -212,22 +212,5 @@ TEST_F(OtlpExporterTest, HeadersGoWithThem) {
   EXPECT_EQ(posts[0].get_header_value("X-Scope-OrgID"), "team");
 }
 
-TEST_F(OtlpExporterTest, SpansThatTheCollectorDidNotTakeAreSaidOnce) {
-  StubCollector collector([](size_t, httplib::Response& response) {
-    response.set_content(R"({"partialSuccess":{"rejectedSpans":"2","errorMessage":"too old"}})", "application/json");
-  });
-  OtlpPost post(*ParseOtlpEndpoint(collector.url()), {});
-  const OtlpAnswer answer = post.Send("{}", testing::LongestWait());
-  EXPECT_EQ(answer.result, OtlpResult::kTaken);
-  EXPECT_EQ(answer.why, "it took the traces but for 2 spans: too old");
-}
-
-TEST_F(OtlpExporterTest, AnAnswerThatDoesNotEndIsCutOff) {
-  StubCollector collector(
-      [](size_t, httplib::Response& response) { response.set_content(std::string(1 << 20, 'x'), "application/json"); });
-  OtlpPost post(*ParseOtlpEndpoint(collector.url()), {});
-  EXPECT_EQ(post.Send("{}", testing::LongestWait()).result, OtlpResult::kLater);
-}
-
 }  // namespace
 }  // namespace runahead
