@@ -97,6 +97,14 @@ TEST_F(OtlpTest, TheCallersTraceHasTheRequestsSpansOfAllProcesses) {
   EXPECT_GE(cluster_->Metric("router", "runahead_otlp_traces_total{result=\"sent\"}"), 1);
 }
 
+TEST_F(OtlpTest, ARouterThatEndsSendsWhatItHas) {
+  StubCollector collector;
+  Start(collector.url());
+  ASSERT_TRUE(GenerateTraced().status.ok());
+  cluster_.reset();
+  EXPECT_FALSE(collector.spans().empty());
+}
+
 TEST_F(OtlpTest, ACollectorThatIsGoneIsNobodysTrouble) {
   StubCollector collector;
   Start(collector.url());
