@@ -21,6 +21,7 @@ set(RUNAHEAD_SOAK
   integration/log_test                 # server/base/log_writer_test, server/router/session_report_test
   integration/long_prompt_test         # scheduler/placement/progress_test, server/base/progress_meter_test
   integration/move_process_test        # server/router/move_test, worker/decode/engine_moves_test
+  integration/otlp_test                # server/router/otlp_exporter_test, otlp_json_test, tracer_test
   integration/pause_test               # server/base/silence_test, server/router/worker_connection_test
   integration/plan_search_test         # client/plan/search_plan_test, table_search_test, server/router/live_table_test
   integration/profile_test             # client/profile/line_profile_test, line_timing_test, line_probe_test

@@ -176,6 +176,9 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
   schema.Bool("experiments", &options.experiments, "Requests may choose width, parts and schedule");
   schema.String("trace", &options.trace, {.one_of = {"off", "asked", "all"}},
                 "Which requests are recorded, for runahead trace: asked is those whose traceparent says so");
+  schema.String("otlp_endpoint", &options.otlp_endpoint, {.value_name = "URL"},
+                "Where the router sends traces, too: a collector of OpenTelemetry that takes OTLP over HTTP, such as "
+                "http://127.0.0.1:4318");
   schema.String("log_format", &options.log_format, {.one_of = {"text", "json"}},
                 "How all processes write their logs: text, for people, or json, an object a line");
   schema.Bool("log_prompts", &options.log_prompts,
@@ -238,6 +241,7 @@ ChildSpec RouterSpec(const UpOptions& options, const std::string& folder,
   AddClusterTls(options, spec);
   if (options.experiments) spec.args.push_back("--experiments");
   if (options.trace != "off") spec.args.push_back(absl::StrCat("--trace=", options.trace));
+  if (!options.otlp_endpoint.empty()) spec.args.push_back(absl::StrCat("--otlp-endpoint=", options.otlp_endpoint));
   if (options.log_format != "text") spec.args.push_back(absl::StrCat("--log-format=", options.log_format));
   if (options.log_prompts) spec.args.push_back("--log-prompts");
   for (size_t i = 0; i < worker_addresses.size(); ++i) {

@@ -50,6 +50,7 @@ struct UpOptions {
   std::string cluster_tls_name = "runahead-cluster";
   bool experiments = false;
   std::string trace = "off";
+  std::string otlp_endpoint;  // URL; empty: traces are sent nowhere
   std::string log_format = "text";
   bool log_prompts = false;
 

@@ -95,7 +95,7 @@ absl::Status PrefillRun::Start(const PrefillOrder& order) {
   if (order.trace != nullptr) {
     events.spans = [self = shared_from_this(), trace = order.trace](int worker, const v1::TraceSpans& spans) {
       const LiveWorker& member = *self->Member(worker);
-      trace->AddWorker(member.capabilities.name(), spans, *member.clock, self->clock_.Now());
+      trace->AddWorker(member.capabilities, spans, *member.clock, self->clock_.Now());
     };
   }
   if (order.prompt_logprobs) {

@@ -3,8 +3,10 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
 #include "server/base/printable.h"
 #include "server/base/tls_options.h"
+#include "server/router/otlp_endpoint.h"
 #include "server/router/request_memory.h"
 
 namespace runahead {
@@ -73,8 +75,24 @@ void DeclareRouterOptions(ConfigSchema& schema, RouterOptions& options) {
                 "Which requests are recorded, for runahead trace: asked is those whose traceparent says so");
   schema.Int("traces_kept", &options.traces_kept, {.min = 1, .max = 4096},
              "How many of them are kept in memory once they have ended, the latest ones");
+  schema.String("otlp_endpoint", &options.otlp_endpoint, {.value_name = "URL"},
+                "Where traces are sent, too: a collector of OpenTelemetry that takes OTLP over HTTP, such as "
+                "http://127.0.0.1:4318");
+  schema.String("otlp_headers", &options.otlp_headers, {.value_name = "FILE"},
+                "HTTP headers that go with them, such as a key, a line each: NAME: VALUE");
   schema.Bool("log_prompts", &options.log_prompts,
               "The log's line of a request has its prompt, the first 1000 characters; else no line has any of it");
+}
+
+absl::Status CheckOtlp(const RouterOptions& options) {
+  if (options.otlp_endpoint.empty()) {
+    if (options.otlp_headers.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError("otlp_headers: they go nowhere without otlp_endpoint");
+  }
+  RUNAHEAD_RETURN_IF_ERROR(ParseOtlpEndpoint(options.otlp_endpoint).status());
+  if (options.trace != "off") return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "otlp_endpoint: with trace off no request is recorded, and none is sent; give trace asked, or all");
 }
 
 absl::Status CheckTenants(const RouterOptions& options) {

@@ -44,6 +44,8 @@ struct RouterOptions {
   bool experiments = false;
   std::string trace = "off";
   int traces_kept = 64;
+  std::string otlp_endpoint;  // URL; empty: traces are sent nowhere
+  std::string otlp_headers;   // path; empty: none
   bool log_prompts = false;
 
   TlsSpec tls_spec() const { return {"tls", tls}; }
@@ -55,6 +57,9 @@ void DeclareRouterOptions(ConfigSchema& schema, RouterOptions& options);
 // What the schema cannot say of the worker list: each entry has an address or a service, each of them stands there once
 // (a service once a role). INVALID_ARGUMENT names the entry.
 absl::Status CheckWorkers(absl::Span<const WorkerSpec> workers);
+
+// Traces can only be sent where there are some. INVALID_ARGUMENT names the option.
+absl::Status CheckOtlp(const RouterOptions& options);
 
 // Tenants are given in one place. INVALID_ARGUMENT names both.
 absl::Status CheckTenants(const RouterOptions& options);

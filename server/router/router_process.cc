@@ -27,6 +27,7 @@
 #include "server/router/known_index.h"
 #include "server/router/live_table.h"
 #include "server/router/model_info.h"
+#include "server/router/otlp_exporter.h"
 #include "server/router/output_forecast.h"
 #include "server/router/request_memory.h"
 #include "server/router/service_watch.h"
@@ -121,6 +122,20 @@ ClientAuth ClientAuthOf(const std::string& name) {
   return name == "require" ? ClientAuth::kRequire : name == "request" ? ClientAuth::kRequest : ClientAuth::kNone;
 }
 
+// Null where traces go nowhere.
+std::unique_ptr<OtlpExporter> ExporterFor(const RouterOptions& options, const OtlpHeaders& headers,
+                                          OtlpMetrics& metrics) {
+  const absl::StatusOr<OtlpEndpoint> endpoint = ParseOtlpEndpoint(options.otlp_endpoint);
+  if (!endpoint.ok()) return nullptr;  // CheckOtlp said so unless there is none
+  return std::make_unique<OtlpExporter>(*endpoint, headers, metrics, RealClock());
+}
+
+std::shared_ptr<Tracer> TracerFor(const RouterOptions& options, OtlpExporter* exporter) {
+  Tracer::Export exported;
+  if (exporter != nullptr) exported = [exporter](WholeTrace whole) { exporter->Offer(std::move(whole)); };
+  return Tracer::Create(ParseTraceMode(options.trace), static_cast<size_t>(options.traces_kept), std::move(exported));
+}
+
 // Of the clients' connections and of those to workers; null where they are not encrypted.
 struct RouterTls {
   static absl::StatusOr<RouterTls> Open(const RouterOptions& options) {
@@ -146,7 +161,7 @@ struct RouterProcess::Parts {
   Parts(const RouterOptions& options, const ClusterKey& key, RouterTls opened_tls, ModelInfo model,
         std::shared_ptr<const ModelFile> file, std::shared_ptr<const Tokenizer> tokenizer,
         absl::StatusOr<ChatTemplate> chat_template, std::unique_ptr<LiveTable> opened, std::unique_ptr<OwnEcho> echo,
-        std::unique_ptr<MetricRegistry> own, Keys api_keys)
+        std::unique_ptr<MetricRegistry> own, Keys api_keys, const OtlpHeaders& otlp_headers)
       : own_registry(std::move(own)),
         registry(*own_registry),
         keys(std::move(api_keys)),
@@ -156,6 +171,8 @@ struct RouterProcess::Parts {
         connections(registry, "grpc"),
         metrics_connections(registry, "metrics"),
         metrics(registry, model.name),
+        otlp_metrics(registry),
+        exporter(ExporterFor(options, otlp_headers, otlp_metrics)),
         open_metrics(registry),
         open_door(open_metrics.messages(), open_metrics.answers(), options.process.min_arrival_rate),
         memory({options.request_memory, options.process.min_arrival_rate, options.process.connection_streams}, registry,
@@ -175,7 +192,7 @@ struct RouterProcess::Parts {
                *table,
                *ParseSchedule(options.schedule),
                options.experiments,
-               Tracer::Create(ParseTraceMode(options.trace), static_cast<size_t>(options.traces_kept)),
+               TracerFor(options, exporter.get()),
                options.log_prompts,
                options.absence_timeout,
                WeightsOf(options.tenants),
@@ -199,6 +216,8 @@ struct RouterProcess::Parts {
   TlsMetrics port_tls_metrics, cluster_tls_metrics;
   ConnectionMetrics connections, metrics_connections;
   RouterMetrics metrics;
+  OtlpMetrics otlp_metrics;
+  std::unique_ptr<OtlpExporter> exporter;  // which sends, at its end, what all below have left to it
   OpenDoorMetrics open_metrics;
   OpenDoor open_door;
   RequestMemory memory;
@@ -224,6 +243,8 @@ RouterProcess::~RouterProcess() = default;
 absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const RouterOptions& options) {
   RUNAHEAD_RETURN_IF_ERROR(CheckWorkers(options.workers));
   RUNAHEAD_RETURN_IF_ERROR(CheckTenants(options));
+  RUNAHEAD_RETURN_IF_ERROR(CheckOtlp(options));
+  RUNAHEAD_ASSIGN_OR_RETURN(const OtlpHeaders otlp_headers, ReadOtlpHeaders(options.otlp_headers));
   RUNAHEAD_ASSIGN_OR_RETURN(const ClusterKey key, ClusterKey::Read(options.process.cluster_key));
   auto registry = std::make_unique<MetricRegistry>("none");
   RUNAHEAD_ASSIGN_OR_RETURN(Keys keys, ReadKeys(options.api_keys, *registry));
@@ -241,7 +262,7 @@ absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const Router
                               return std::make_unique<Parts>(options, key, std::move(tls), std::move(model), file,
                                                              std::move(tokenizer), std::move(chat_template),
                                                              std::move(table), std::move(hearing), std::move(registry),
-                                                             std::move(keys));
+                                                             std::move(keys), otlp_headers);
                             }));
   RpcServerOptions rpc;
   rpc.listen = options.process.listen;

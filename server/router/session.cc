@@ -33,6 +33,7 @@ Session::Session(const RouterParts& router, v1::GenerateRequest request, absl::T
       grant_(std::move(grant)),
       salt_(grant_.given() ? tenant_ : std::string()),
       request_(WithId(std::move(request))),
+      chat_(request_.has_chat()),
       deadline_(std::min(deadline, TimeoutOf(request_, arrival))),
       is_timeout_(deadline_ < deadline),
       cancel_(cancel),
@@ -63,11 +64,12 @@ Task<absl::Status> Session::Run(std::function<void()> settled) {
   SettleGrant();     // before the client hears of the end: it may send the next one then
   if (status.ok()) Finish();
   if (run_ != nullptr && prefill_needed_) run_->Cancel();
-  report_.EndTrace(static_cast<int64_t>(prompt_.size()));
+  const absl::Status told = NamingTheDeadline(WithWayOn(status));
+  report_.EndTrace(Traced(told));
   run_.reset();
   rest_.reset();
   lease_.reset();
-  co_return NamingTheDeadline(WithWayOn(status));
+  co_return told;
 }
 
 Task<absl::Status> Session::Prepare() {
@@ -281,6 +283,24 @@ void Session::Finish() {
   finished.set_failovers(failover_.count());
   if (failover_.count() > 0) *finished.mutable_plan() = plan_;
   sink_.Send(std::move(response));
+}
+
+TracedRequest Session::Traced(const absl::Status& status) const {
+  TracedRequest traced;
+  if (report_.trace() == nullptr) return traced;
+  traced.chat = chat_;
+  traced.model = request_.model().empty() ? router_.model.name : request_.model();
+  traced.served_model = router_.model.name;
+  traced.sampling = request_.sampling();
+  traced.sampling.clear_logit_bias();
+  traced.max_tokens = max_tokens_;
+  traced.answers = role_.answers;
+  traced.status = status;
+  if (answer_) traced.finish_reason = answer_->reason().value_or(v1::FINISH_REASON_UNSPECIFIED);
+  traced.prompt_tokens = static_cast<int64_t>(prompt_.size());
+  traced.known_tokens = plan_.known_tokens();
+  traced.failovers = failover_.count();
+  return traced;
 }
 
 RequestRecord Session::Record(const absl::Status& status) const {

@@ -42,6 +42,7 @@
 #include "server/router/sequencer.h"
 #include "server/router/session_report.h"
 #include "server/router/tracer.h"
+#include "server/router/whole_trace.h"
 #include "server/task/task.h"
 #include "server/task/thread_executor.h"
 #include "server/tokenizer/chat_template.h"
@@ -116,6 +117,8 @@ class Session {
   RequestRecord Record(const absl::Status& status) const;
 
  private:
+  // What its trace is to say of it, which ended with `status`.
+  TracedRequest Traced(const absl::Status& status) const;
   Task<absl::Status> Prepare();   // checks and tokenizes
   void Truncate();                // to the last tokens, where the request says so
   absl::Status TakePrompt();      // that was tokenized
@@ -222,8 +225,9 @@ class Session {
   KeyGrant grant_;
   const std::string salt_;       // who may know what is kept of it: its key's requests, or those of no key
   v1::GenerateRequest request_;  // without its input, once that was tokenized
-  const absl::Time deadline_;    // of the call or of the request, whichever is earlier
-  const bool is_timeout_;        // it is the request's
+  const bool chat_;
+  const absl::Time deadline_;  // of the call or of the request, whichever is earlier
+  const bool is_timeout_;      // it is the request's
   CancelToken& cancel_;
   ResponseSink& sink_;
   SessionReport report_;

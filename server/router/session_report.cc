@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "absl/time/clock.h"
+
 namespace runahead {
 
 SessionReport::SessionReport(RouterMetrics& metrics, Clock& clock, absl::Time arrival,
@@ -74,15 +76,19 @@ void SessionReport::FirstToken(int64_t prompt_tokens, int width, bool of_call) {
 }
 
 void SessionReport::AddSpans(const LiveWorker& worker, const v1::TraceSpans& spans) {
-  if (trace_ != nullptr) trace_->AddWorker(worker.capabilities.name(), spans, *worker.clock, clock_.Now());
+  if (trace_ != nullptr) trace_->AddWorker(worker.capabilities, spans, *worker.clock, clock_.Now());
 }
 
-void SessionReport::EndTrace(int64_t prompt_tokens) {
+void SessionReport::EndTrace(TracedRequest request) {
   if (trace_ == nullptr) return;
   const absl::Time now = clock_.Now();
   if (decoding_) trace_->Add("decode", last_lap_, now, tokens_ - decoded_);
   if (rebuilt_since_) trace_->Add("rebuild", *rebuilt_since_, now, tokens_);
-  trace_->Add("request", stages_.start(), now, prompt_tokens);
+  trace_->Add("request", stages_.start(), now, request.prompt_tokens);
+  request.generated_tokens = tokens_;
+  if (tokens_ > 0) request.ttft = stages_.total();
+  request.wall_ahead = absl::Now() - now;
+  trace_->Describe(std::move(request));
   trace_.reset();
 }
 

@@ -15,6 +15,7 @@
 #include "server/router/request_trace.h"
 #include "server/router/router_metrics.h"
 #include "server/router/ttft_clock.h"
+#include "server/router/whole_trace.h"
 
 namespace runahead {
 
@@ -49,8 +50,8 @@ class SessionReport {
   const std::shared_ptr<RequestTrace>& trace() const { return trace_; }
   // What a worker recorded.
   void AddSpans(const LiveWorker& worker, const v1::TraceSpans& spans);
-  // Before the client hears of the end, so that it finds the trace.
-  void EndTrace(int64_t prompt_tokens);
+  // Before the client hears of the end, so that it finds the trace. What is known here of `request` is filled in.
+  void EndTrace(TracedRequest request);
 
   // As the client is told, of an answer that is whole; the metrics hear of it too.
   v1::Timing Finish();

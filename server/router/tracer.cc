@@ -21,8 +21,8 @@ TraceMode ParseTraceMode(absl::string_view name) {
   return name == "asked" ? TraceMode::kAsked : TraceMode::kOff;
 }
 
-std::shared_ptr<Tracer> Tracer::Create(TraceMode mode, size_t kept) {
-  return std::shared_ptr<Tracer>(new Tracer(mode, kept));
+std::shared_ptr<Tracer> Tracer::Create(TraceMode mode, size_t kept, Export exported) {
+  return std::shared_ptr<Tracer>(new Tracer(mode, kept, std::move(exported)));
 }
 
 std::shared_ptr<RequestTrace> Tracer::Begin(const std::string& request_id, const std::optional<TraceContext>& caller,
@@ -33,16 +33,21 @@ std::shared_ptr<RequestTrace> Tracer::Begin(const std::string& request_id, const
     MutexLock lock(mu_);
     ++recording_[request_id];
   }
-  return std::make_shared<RequestTrace>(request_id, NewSpan(caller, /*sampled=*/true), arrival,
-                                        [self = shared_from_this()](const v1::Trace& trace) { self->Keep(trace); });
+  return std::make_shared<RequestTrace>(
+      request_id, NewSpan(caller, /*sampled=*/true), caller, arrival,
+      [self = shared_from_this()](WholeTrace whole) { self->Keep(std::move(whole)); });
 }
 
-void Tracer::Keep(const v1::Trace& trace) {
-  std::string packed = trace.SerializeAsString();
+void Tracer::Keep(WholeTrace whole) {
+  KeepPacked(whole.trace.request_id(), whole.trace.SerializeAsString());
+  if (export_ != nullptr) export_(std::move(whole));
+}
+
+void Tracer::KeepPacked(const std::string& request_id, std::string packed) {
   MutexLock lock(mu_);
-  const auto recording = recording_.find(trace.request_id());
+  const auto recording = recording_.find(request_id);
   if (--recording->second == 0) recording_.erase(recording);
-  traces_.emplace_back(trace.request_id(), std::move(packed));
+  traces_.emplace_back(request_id, std::move(packed));
   if (traces_.size() <= kept_) return;
   forgotten_.push_back(std::move(traces_.front().first));
   traces_.pop_front();

@@ -36,8 +36,10 @@ def skip(test, what):
 
 
 class ClusterTest(unittest.TestCase):
-    """`runahead up` with two prefill workers and one that decodes. A prompt has a chain however often it is asked. The
-    last two arguments of the program are RUNAHEAD and MAKE_SYNTHETIC_GGUF."""
+    """`runahead up` with two prefill workers and one that decodes, and the arguments MORE. A prompt has a chain however
+    often it is asked. The last two arguments of the program are RUNAHEAD and MAKE_SYNTHETIC_GGUF."""
+
+    MORE = ()
 
     @classmethod
     def setUpClass(cls):
@@ -48,7 +50,7 @@ class ClusterTest(unittest.TestCase):
         subprocess.run([make_model, "--context", str(CONTEXT), cls.model], check=True, timeout=live.PATIENCE)
         cls.cluster = cls.enterClassContext(live.Cluster(cls.folder, cls.runahead, "--model", cls.model, "--prefill", "2",
                                                          "--decode", "1", "--threads", "1", "--dtype", "f32",
-                                                         "--known-beginnings", "off"))
+                                                         "--known-beginnings", "off", *cls.MORE))
         cls.environment = {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
 
     def shell(self, command, **more):

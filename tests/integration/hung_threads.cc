@@ -44,6 +44,7 @@ constexpr Harmless kHarmless[] = {
     {"connection", "one worker's: it is judged silent later, or never while it answers calls"},
     {"departures", "a client that leaves its answer unread keeps its place for longer"},
     {"archive", "a gateway that asks for the tokenizer waits for it; nobody else does"},
+    {"otlp", "traces wait until there is no more room, and are dropped and counted"},
     {"names", "workers that come are not known until it goes on"},
     // Workers.
     {"pool",

@@ -13,6 +13,7 @@
 #include "server/base/tls_metrics.h"
 #include "server/gateway/gateway_metrics.h"
 #include "server/router/key_metrics.h"
+#include "server/router/otlp_metrics.h"
 #include "server/router/request_memory_metrics.h"
 #include "server/router/router_metrics.h"
 #include "server/rpc/open_door_metrics.h"
@@ -109,6 +110,7 @@ TEST(Documentation, ListsWhatIsCountedItsTypeAndLabelsAndNothingElse) {
   RouterMetrics router(registry, "m");
   router.SetSlots("decode-0", {});  // a worker has joined
   RequestMemoryMetrics memory(registry, {});
+  OtlpMetrics otlp(registry);
   KeyMetrics(registry).For("alice");  // has called
   CountPortLimits(registry, {}, 0);
   ShowFixedLimit(registry, "unproved_links", 0);

@@ -100,11 +100,11 @@ void RouterFixture::Start(const RouterSetup& setup) {
   queue_ = std::make_unique<FleetQueue>(*fleet_, setup.queue_size, *metrics_, RealClock());
   sequencer_ = std::make_unique<Sequencer>();
   Clock& clock = setup.clock != nullptr ? *setup.clock : RealClock();
-  parts_.reset(new RouterParts{*fleet_, *queue_, *sequencer_, *metrics_, clock, model_, tokenizer_, chat_template_,
-                               table_, Schedule::kKvr, setup.experiments,
-                               Tracer::Create(ParseTraceMode(setup.trace), 16), false, setup.absence_timeout,
-                               /*tenant_weights=*/{}, std::make_unique<OutputForecast>(setup.reserve),
-                               std::make_unique<KnownIndex>(setup.known_beginnings, *fleet_, *metrics_)});
+  parts_.reset(new RouterParts{
+      *fleet_, *queue_, *sequencer_, *metrics_, clock, model_, tokenizer_, chat_template_, table_, Schedule::kKvr,
+      setup.experiments, Tracer::Create(ParseTraceMode(setup.trace), 16, setup.exported), false, setup.absence_timeout,
+      /*tenant_weights=*/{}, std::make_unique<OutputForecast>(setup.reserve),
+      std::make_unique<KnownIndex>(setup.known_beginnings, *fleet_, *metrics_)});
   parts_->move_patience = setup.move_patience;
   registry_ = std::make_unique<WorkerRegistry>(*fleet_, *sequencer_, model_, setup.dtype, RealClock());
   service_ = std::make_unique<InferenceService>(

@@ -67,6 +67,7 @@ struct RouterSetup {
   absl::Duration move_patience = kInVain;
   std::string dtype = "auto";
   std::string trace = "off";
+  Tracer::Export exported = nullptr;  // where traces go besides
   ReserveMode reserve = ReserveMode::kExpected;
   bool known_beginnings = true;
   KeyDoor* keys = nullptr;                                // who may call; null: anybody

@@ -167,6 +167,9 @@ TEST(UpOptions, TellTheRouterItsWorkersInOrder) {
   options.known_beginnings = "off";
   options.trace = "asked";
   EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Contains("--trace=asked"));
+  EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Not(Contains(HasSubstr("--otlp"))));
+  options.otlp_endpoint = "http://127.0.0.1:4318";
+  EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Contains("--otlp-endpoint=http://127.0.0.1:4318"));
   EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Contains("--table=t.yaml"));
   EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Contains("--reserve=full"));
   EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Contains("--known-beginnings=off"));

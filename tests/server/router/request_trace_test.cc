@@ -2,12 +2,16 @@
 #include "server/router/request_trace.h"
 
 #include <map>
+#include <utility>
+#include <vector>
 
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/monotonic.h"
 #include "server/rpc/status.h"
 #include "server/task/run_here.h"
+#include "tests/testing/await.h"
 #include "tests/testing/router_fixture.h"
 
 namespace runahead {
@@ -26,6 +30,10 @@ class RequestTraceTest : public testing::RouterFixture {
   void StartTraced(const std::string& mode) {
     RouterSetup setup;
     setup.trace = mode;
+    setup.exported = [this](WholeTrace whole) {
+      MutexLock lock(mu_);
+      exported_.push_back(std::move(whole));
+    };
     setup.before = [](testing::FakeWorker& worker) {
       worker.Change([](FakeBehaviour& b) {
         b.clock_ahead = kAhead;
@@ -59,6 +67,19 @@ class RequestTraceTest : public testing::RouterFixture {
       if (!RetryAfter(status)) return status;  // it is not whole yet
     }
   }
+
+  // The first one.
+  WholeTrace AwaitExported() {
+    EXPECT_TRUE(testing::Await("a trace is exported", [&] {
+      MutexLock lock(mu_);
+      return !exported_.empty();
+    }));
+    MutexLock lock(mu_);
+    return exported_.empty() ? WholeTrace() : exported_[0];
+  }
+
+  Mutex mu_;
+  std::vector<WholeTrace> exported_ RUNAHEAD_GUARDED_BY(mu_);
 };
 
 TEST_F(RequestTraceTest, WhatWorkersRecordComesOnTheRoutersClock) {
@@ -139,6 +160,49 @@ TEST_F(RequestTraceTest, AllAreRecordedWhereTheRouterSaysSo) {
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->trace_id(), kTraceId);
   EXPECT_EQ(again->processes_size(), 3) << "nothing was decoded";
+}
+
+TEST_F(RequestTraceTest, ACollectorIsToldWhatWasAskedForAndWhatCameOfIt) {
+  StartTraced("asked");
+  v1::GenerateRequest request = Prompt("a b c d e f", 4);
+  request.set_request_id("traced");
+  request.mutable_sampling()->set_temperature(0.5F);
+  (*request.mutable_sampling()->mutable_logit_bias())[3] = 1;
+  const absl::Time began = absl::Now();
+  const Got got = testing::Call(*stub_, request, absl::InfiniteDuration(), {kAsked}).Finish();
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  const WholeTrace whole = AwaitExported();
+  EXPECT_EQ(whole.parent_span_id, ParseTraceparent(kAsked)->span_id);
+  EXPECT_FALSE(whole.request.chat);
+  EXPECT_EQ(whole.request.model, model_.name);
+  EXPECT_EQ(whole.request.sampling.temperature(), 0.5F);
+  EXPECT_FALSE(whole.request.sampling.has_seed()) << "the client gave none";
+  EXPECT_TRUE(whole.request.sampling.logit_bias().empty());
+  EXPECT_EQ(whole.request.max_tokens, 4);
+  EXPECT_EQ(whole.request.finish_reason, got.finished().reason());
+  EXPECT_EQ(whole.request.prompt_tokens, got.finished().usage().prompt_tokens());
+  EXPECT_EQ(whole.request.generated_tokens, got.finished().usage().completion_tokens());
+  EXPECT_NEAR(absl::ToDoubleSeconds(whole.request.ttft), got.finished().timing().ttft_s(), 1e-6);
+  const absl::Time arrival = absl::FromUnixNanos(whole.arrival_ns) + whole.request.wall_ahead;
+  EXPECT_GT(arrival, began - absl::Seconds(1)) << "on the clock of the day";
+  EXPECT_LT(arrival, absl::Now() + absl::Seconds(1));
+}
+
+TEST_F(RequestTraceTest, ACollectorIsToldOfAFailureAndThatItWasAChat) {
+  StartTraced("all");
+  v1::GenerateRequest request;
+  v1::ChatMessage& message = *request.mutable_chat()->add_messages();
+  message.set_role("user");
+  message.set_content("hello");
+  request.mutable_stop()->set_max_tokens(model_.context_length);
+  const Got got = testing::Call(*stub_, request, absl::InfiniteDuration(), {}).Finish();
+  ASSERT_FALSE(got.status.ok());
+  const WholeTrace whole = AwaitExported();
+  EXPECT_TRUE(whole.request.chat);
+  EXPECT_EQ(whole.request.status.code(), got.status.code());
+  EXPECT_EQ(whole.request.status.message(), got.status.message());
+  EXPECT_EQ(whole.request.ttft, absl::ZeroDuration());
+  EXPECT_EQ(whole.parent_span_id, "");
 }
 
 TEST_F(RequestTraceTest, AFailureIsRecordedToo) {

@@ -40,7 +40,7 @@ class SessionReportTest : public ::testing::Test {
   }
   // Each span of these names, as `name first..end`, in seconds.
   std::vector<std::string> Spans() {
-    report_.EndTrace(5);
+    report_.EndTrace({.prompt_tokens = 5});
     std::vector<std::string> spans;
     const absl::StatusOr<v1::Trace> trace = tracer_->Get("r");
     if (!trace.ok()) return {trace.status().ToString()};

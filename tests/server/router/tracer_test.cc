@@ -14,6 +14,13 @@ absl::Time After(int64_t us) {
   return absl::FromUnixSeconds(1000) + absl::Microseconds(us);
 }
 
+v1::Capabilities Worker(const std::string& name, const std::vector<v1::WorkerRole>& roles = {}) {
+  v1::Capabilities worker;
+  worker.set_name(name);
+  for (const v1::WorkerRole role : roles) worker.add_roles(role);
+  return worker;
+}
+
 const TraceContext kSampled{std::string(32, 'a'), std::string(16, 'b'), true};
 const TraceContext kUnsampled{std::string(32, 'c'), std::string(16, 'd'), false};
 
@@ -60,9 +67,9 @@ TEST(Tracer, AWorkersSpansComeToTheRoutersClock) {
   qkv.set_duration_ns(7000);
   qkv.set_amount(64);
   spans.set_dropped(2);
-  trace->AddWorker("both-0", spans, clock, After(1020));
+  trace->AddWorker(Worker("both-0"), spans, clock, After(1020));
   spans.set_dropped(1);
-  trace->AddWorker("both-0", spans, clock, After(1020));
+  trace->AddWorker(Worker("both-0"), spans, clock, After(1020));
   trace.reset();
 
   const absl::StatusOr<v1::Trace> kept = tracer->Get("r");
@@ -88,12 +95,40 @@ TEST(Tracer, AWorkersSpansComeToTheRoutersClock) {
   EXPECT_EQ(worker.clock_error_ns(), 10'000 + 100 + 102);
 }
 
+TEST(Tracer, WhatIsKeptIsExportedWithItsSpanItsCallerAndWhatEachProcessIs) {
+  std::vector<WholeTrace> exported;
+  const auto tracer =
+      Tracer::Create(TraceMode::kAsked, 1, [&](WholeTrace whole) { exported.push_back(std::move(whole)); });
+  auto trace = tracer->Begin("r", kSampled, After(5));
+  const auto sent = ParseTraceparent(trace->traceparent());
+  for (const auto& [name, roles] : std::vector<std::pair<std::string, std::vector<v1::WorkerRole>>>{
+           {"p", {v1::WORKER_ROLE_PREFILL}},
+           {"d", {v1::WORKER_ROLE_DECODE}},
+           {"b", {v1::WORKER_ROLE_PREFILL, v1::WORKER_ROLE_DECODE}}}) {
+    trace->AddWorker(Worker(name, roles), v1::TraceSpans(), PeerClock(), After(10));
+  }
+  trace->Describe({.chat = true, .model = "tiny"});
+  EXPECT_TRUE(exported.empty()) << "it is not whole";
+  trace.reset();
+  ASSERT_EQ(exported.size(), 1u);
+  const WholeTrace& whole = exported[0];
+  EXPECT_EQ(whole.span.span_id, sent->span_id) << "what workers have as their parent";
+  EXPECT_EQ(whole.parent_span_id, kSampled.span_id);
+  EXPECT_EQ(whole.trace.trace_id(), kSampled.trace_id);
+  EXPECT_EQ(whole.arrival_ns, absl::ToUnixNanos(After(5)));
+  EXPECT_THAT(whole.services,
+              ::testing::ElementsAre("runahead-router", "runahead-prefill", "runahead-decode", "runahead-worker"));
+  EXPECT_TRUE(whole.request.chat);
+  EXPECT_EQ(whole.trace.request_id(), "r");
+  EXPECT_TRUE(tracer->Get("r").ok()) << "it is kept, too";
+}
+
 TEST(Tracer, SpansOfAClockThatIsNotKnownAreDropped) {
   const auto tracer = Tracer::Create(TraceMode::kAll, 4);
   v1::TraceSpans spans;
   spans.add_spans()->set_name("qkv");
   spans.set_dropped(2);
-  tracer->Begin("r", std::nullopt, After(0))->AddWorker("p", spans, PeerClock(), After(10));
+  tracer->Begin("r", std::nullopt, After(0))->AddWorker(Worker("p"), spans, PeerClock(), After(10));
   const v1::Trace trace = *tracer->Get("r");
   EXPECT_EQ(trace.processes(1).spans_size(), 0);
   EXPECT_EQ(trace.processes(1).dropped(), 3);

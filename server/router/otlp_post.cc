@@ -1,0 +1,105 @@
+#include "server/router/otlp_post.h"
+
+#include <httplib.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "server/base/address.h"
+#include "server/base/printable.h"
+#include "server/base/version.h"
+
+namespace runahead {
+namespace {
+
+constexpr absl::Duration kConnectPatience = absl::Seconds(2);
+// An answer says nothing but how many spans were not taken, and why.
+constexpr size_t kMostAnswerBytes = 64 << 10;
+// Longer than any collector means it: what is more is a mistake, and would hold traces up until they are dropped.
+constexpr absl::Duration kLongestAfter = absl::Minutes(10);
+
+std::unique_ptr<httplib::ClientImpl> ClientOf(const OtlpEndpoint& endpoint) {
+  if (!endpoint.tls) return std::make_unique<httplib::ClientImpl>(endpoint.host, endpoint.port);
+  return std::make_unique<httplib::SSLClient>(endpoint.host, endpoint.port);
+}
+
+// Seconds; a date, which the header may have as well, counts as absent.
+std::optional<absl::Duration> AfterOf(const httplib::Response& response) {
+  int64_t seconds = 0;
+  if (!absl::SimpleAtoi(response.get_header_value("Retry-After"), &seconds) || seconds < 0) return std::nullopt;
+  return std::min(absl::Seconds(seconds), kLongestAfter);
+}
+
+// What a collector that took the traces says of spans that it did not; empty where it took all.
+std::string PartlyRefused(const std::string& body) {
+  const nlohmann::json answer = nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false);
+  if (!answer.is_object() || !answer.contains("partialSuccess")) return "";
+  const nlohmann::json& partial = answer["partialSuccess"];
+  if (!partial.is_object() || !partial.contains("rejectedSpans")) return "";
+  const nlohmann::json& count = partial["rejectedSpans"];  // a string, as 64-bit numbers are
+  const std::string rejected = count.is_string() ? count.get<std::string>() : count.dump();
+  if (rejected == "0") return "";
+  const nlohmann::json message = partial.value("errorMessage", nlohmann::json());
+  return absl::StrCat(
+      "it took the traces but for ", Printable(rejected),
+      " spans: ", message.is_string() ? Printable(message.get<std::string>(), kOneLineCharacters) : "it says no more");
+}
+
+OtlpAnswer AnswerOf(const httplib::Response& response, const std::string& body) {
+  if (response.status == 200) return {OtlpResult::kTaken, PartlyRefused(body)};
+  OtlpAnswer answer{OtlpResult::kRefused, absl::StrCat("it answers ", response.status)};
+  for (const int later : {429, 502, 503, 504}) {
+    if (response.status == later) answer.result = OtlpResult::kLater;
+  }
+  if (answer.result == OtlpResult::kLater) answer.after = AfterOf(response);
+  return answer;
+}
+
+}  // namespace
+
+OtlpPost::OtlpPost(const OtlpEndpoint& endpoint, const OtlpHeaders& headers)
+    : path_(endpoint.path),
+      headers_(headers),
+      address_(FormatHostPort({endpoint.host, endpoint.port})),
+      client_(ClientOf(endpoint)) {}
+
+OtlpPost::~OtlpPost() = default;
+
+OtlpAnswer OtlpPost::Send(const std::string& json, absl::Duration patience) {
+  {
+    MutexLock lock(mu_);
+    if (cut_) return {OtlpResult::kLater, "the router ends"};
+  }
+  client_->set_connection_timeout(absl::ToChronoMicroseconds(std::min(patience, kConnectPatience)));
+  client_->set_read_timeout(absl::ToChronoMicroseconds(patience));
+  client_->set_write_timeout(absl::ToChronoMicroseconds(patience));
+  httplib::Request request;
+  request.method = "POST";
+  request.path = path_;
+  for (const auto& [name, value] : headers_) request.set_header(name, value);
+  request.set_header("Host", address_);
+  request.set_header("User-Agent", absl::StrCat("runahead-router/", Version()));
+  request.set_header("Content-Type", "application/json");
+  request.body = json;
+  std::string body;
+  request.content_receiver = [&body](const char* bytes, size_t size, uint64_t, uint64_t) {
+    body.append(bytes, size);
+    return body.size() <= kMostAnswerBytes;
+  };
+  const httplib::Result result = client_->send(request);
+  if (!result) return {OtlpResult::kLater, absl::StrCat("no answer: ", httplib::to_string(result.error()))};
+  return AnswerOf(*result, body);
+}
+
+void OtlpPost::Cut() {
+  {
+    MutexLock lock(mu_);
+    cut_ = true;
+  }
+  client_->stop();
+}
+
+}  // namespace runahead

@@ -1,0 +1,52 @@
+// Hands traces to a collector, over HTTP.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "kernels/base/mutex.h"
+#include "server/router/otlp_endpoint.h"
+
+namespace httplib {
+class ClientImpl;
+}  // namespace httplib
+
+namespace runahead {
+
+// What came of it. kLater: it may be taken another time, as OTLP says of connections that break and of 429, 502, 503
+// and 504.
+enum class OtlpResult { kTaken, kLater, kRefused };
+
+struct OtlpAnswer {
+  OtlpResult result = OtlpResult::kRefused;
+  std::string why;                           // one line, of what was not taken; also where some spans were not
+  std::optional<absl::Duration> after = {};  // kLater: when, where the collector says so
+};
+
+class OtlpPost {
+ public:
+  OtlpPost(const OtlpEndpoint& endpoint, const OtlpHeaders& headers);
+  ~OtlpPost();
+
+  // Sends an ExportTraceServiceRequest and waits for the answer: up to two seconds for the connection, and up to
+  // `patience` for each part. For one thread at a time.
+  OtlpAnswer Send(const std::string& json, absl::Duration patience) RUNAHEAD_EXCLUDES(mu_);
+
+  // Thread-safe: one that is under way ends soon, and those that follow at once.
+  void Cut() RUNAHEAD_EXCLUDES(mu_);
+
+  const std::string& address() const { return address_; }  // host:port
+
+ private:
+  const std::string path_;
+  const OtlpHeaders headers_;
+  const std::string address_;
+  const std::unique_ptr<httplib::ClientImpl> client_;
+  Mutex mu_;
+  bool cut_ RUNAHEAD_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace runahead
