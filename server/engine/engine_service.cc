@@ -215,7 +215,6 @@ Task<> EngineService::SendTokenizer(std::shared_ptr<TokenizerStream> stream) {
   co_return;
 }
 
-// What failed is tried again by the next one who asks.
 absl::StatusOr<std::shared_ptr<const SummedArchive>> EngineService::Archive() {
   if (archive_ != nullptr) return archive_;
   if (!parts_.tokenizer_archive) {

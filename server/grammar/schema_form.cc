@@ -122,7 +122,7 @@ class SchemaReader {
                                   const std::string& place) {
     const bool values = keyword == "const" || keyword == "enum";
     for (const auto& [other, unused] : others.items()) {
-      if (other != "type" || !values) return Beside(other, keyword, place);
+      if (other != "type" || keyword == "$ref") return Beside(other, keyword, place);
     }
     const std::string below = PlaceBelow(place, keyword);
     if (values) return Values(keyword, value, others, place);
@@ -133,10 +133,16 @@ class SchemaReader {
     if (!value.is_array() || value.empty()) return RefuseAt(below, "this is an array of one schema or more");
     if (keyword == "allOf" && value.size() > 1)
       return RefuseAt(below, "more than one schema in allOf is not supported");
+    std::vector<std::string> types;
+    if (others.contains("type")) {
+      RUNAHEAD_ASSIGN_OR_RETURN(types, Types(others["type"], place));
+    }
     Json schemas = Json::array();
     std::vector<int> nodes;
     for (size_t i = 0; i < value.size(); ++i) {
-      RUNAHEAD_ASSIGN_OR_RETURN(ReadSchema read, Schema(value[i], PlaceBelow(below, absl::StrCat(i))));
+      const std::string own = PlaceBelow(below, absl::StrCat(i));
+      RUNAHEAD_ASSIGN_OR_RETURN(const Json schema, OfTypes(value[i], types, own));
+      RUNAHEAD_ASSIGN_OR_RETURN(ReadSchema read, Schema(schema, own));
       schemas.push_back(std::move(read.json));
       nodes.push_back(read.node);
     }
@@ -151,6 +157,29 @@ class SchemaReader {
     }
     const int node = graph_.AddAny(place, std::move(nodes));
     return ReadSchema{Json{{keyword == "oneOf" ? "anyOf" : keyword, std::move(schemas)}}, node};
+  }
+
+  // A schema of several, with the types that stand beside all of them; none: any.
+  static absl::StatusOr<Json> OfTypes(Json schema, const std::vector<std::string>& types, const std::string& place) {
+    if (types.empty()) return schema;
+    if (schema.is_boolean() && schema.get<bool>()) return Json{{"type", types}};
+    if (!schema.is_object()) return schema;
+    std::vector<std::string> both = types;
+    if (schema.contains("type")) {
+      RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<std::string> own, Types(schema["type"], place));
+      const auto has = [](const std::vector<std::string>& list, const std::string& type) {
+        return std::find(list.begin(), list.end(), type) != list.end();
+      };
+      both.clear();
+      for (const absl::string_view name : kTypes) {
+        const std::string type(name), wider = type == "integer" ? "number" : type;
+        if ((has(own, type) || has(own, wider)) && (has(types, type) || has(types, wider))) both.push_back(type);
+      }
+      if (has(both, "number")) both.erase(std::remove(both.begin(), both.end(), "integer"), both.end());
+      if (both.empty()) return RefuseAt(place, "no value is of its type and of the one beside it");
+    }
+    schema["type"] = both.size() == 1 ? Json(both[0]) : Json(both);
+    return schema;
   }
 
   absl::StatusOr<ReadSchema> Values(const std::string& keyword, const Json& value, const Json& others,

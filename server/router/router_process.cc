@@ -92,7 +92,17 @@ CallDoor EngineDoor(CallDoor door, KeyDoor* keys) {
   return door;
 }
 
-EngineParts EnginePartsOf(const RouterParts& router, KeptTokenizerArchive& archive, absl::Duration stall_timeout) {
+// What gateways that tokenize themselves get, or why they get nothing.
+using SharedArchive = absl::StatusOr<std::shared_ptr<const std::string>>;
+
+SharedArchive ArchiveOf(const ModelFile& file) {
+  absl::StatusOr<std::string> archive = TokenizerArchive(file);
+  if (archive.ok()) return std::make_shared<const std::string>(*std::move(archive));
+  LogWarning("model", "gateways get no tokenizer for prompts of their own: ", archive.status().message());
+  return archive.status();
+}
+
+EngineParts EnginePartsOf(const RouterParts& router, SharedArchive archive, absl::Duration stall_timeout) {
   EngineParts parts{router.clock};
   parts.end_ids.assign(router.tokenizer->end_ids().begin(), router.tokenizer->end_ids().end());
   parts.begin_id = router.tokenizer->bos_id();
@@ -100,7 +110,7 @@ EngineParts EnginePartsOf(const RouterParts& router, KeptTokenizerArchive& archi
     const int64_t waiting = metrics.queue_depth();
     return {std::max<int64_t>(0, metrics.calls_in_flight() - waiting), waiting};
   };
-  parts.tokenizer_archive = [&archive] { return archive.Get(); };
+  parts.tokenizer_archive = [archive = std::move(archive)] { return archive; };
   parts.stall_timeout = stall_timeout;
   return parts;
 }
@@ -159,7 +169,7 @@ MemberAccess AccessOf(const RouterTls& tls, const RouterOptions& options, const 
 // In the order of construction; destroyed in reverse: calls end before what they use.
 struct RouterProcess::Parts {
   Parts(const RouterOptions& options, const ClusterKey& key, RouterTls opened_tls, ModelInfo model,
-        std::shared_ptr<const ModelFile> file, std::shared_ptr<const Tokenizer> tokenizer,
+        SharedArchive archive, std::shared_ptr<const Tokenizer> tokenizer,
         absl::StatusOr<ChatTemplate> chat_template, std::unique_ptr<LiveTable> opened, std::unique_ptr<OwnEcho> echo,
         std::unique_ptr<MetricRegistry> own, Keys api_keys, const OtlpHeaders& otlp_headers)
       : own_registry(std::move(own)),
@@ -205,8 +215,7 @@ struct RouterProcess::Parts {
             options.dns_period, RealClock()),
         service(router, {options.max_sessions, options.stall_timeout, options.max_streams}, memory.door(),
                 keys.door.get()),
-        archive(std::move(file)),
-        engine(EnginePartsOf(router, archive, options.stall_timeout), EngineDoor(memory.door(), keys.door.get())) {}
+        engine(EnginePartsOf(router, std::move(archive), options.stall_timeout), EngineDoor(memory.door(), keys.door.get())) {}
 
   MemoryReturn returned;
   const std::unique_ptr<MetricRegistry> own_registry;
@@ -230,7 +239,6 @@ struct RouterProcess::Parts {
   WorkerRegistry workers;
   ServiceWatch membership;
   InferenceService service;
-  KeptTokenizerArchive archive;
   EngineService engine;
   std::unique_ptr<RpcServer> server;
   std::unique_ptr<MetricsServer> metrics_server;
@@ -254,12 +262,13 @@ absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const Router
   RUNAHEAD_ASSIGN_OR_RETURN(ModelInfo model, ReadModelInfo(*file));
   absl::StatusOr<ChatTemplate> chat_template = ChatTemplate::FromModel(*file, *tokenizer);
   SayOfChats(chat_template);
+  SharedArchive archive = ArchiveOf(*file);
   if (chat_template.ok() && chat_template->TellsTools()) model.advice.tool_format = "hermes";
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<LiveTable> table, LiveTable::Open(options.table, model));
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<OwnEcho> hearing, OwnEcho::Create());
   LogInfo("model", model.name, ": context ", model.context_length, ", vocabulary ", model.vocabulary_size);
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<Parts> parts, WithThreads([&]() -> absl::StatusOr<std::unique_ptr<Parts>> {
-                              return std::make_unique<Parts>(options, key, std::move(tls), std::move(model), file,
+                              return std::make_unique<Parts>(options, key, std::move(tls), std::move(model), std::move(archive),
                                                              std::move(tokenizer), std::move(chat_template),
                                                              std::move(table), std::move(hearing), std::move(registry),
                                                              std::move(keys), otlp_headers);

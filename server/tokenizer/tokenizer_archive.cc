@@ -1,5 +1,7 @@
 #include "server/tokenizer/tokenizer_archive.h"
 
+#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -122,20 +124,6 @@ class ArchiveMaker {
 
 absl::StatusOr<std::string> TokenizerArchive(const ModelFile& file) {
   return ArchiveMaker(file).Make();
-}
-
-absl::StatusOr<std::shared_ptr<const std::string>> KeptTokenizerArchive::Get() {
-  MutexLock lock(mu_);
-  if (!made_) {
-    absl::StatusOr<std::string> archive = TokenizerArchive(*file_);
-    if (archive.ok()) {
-      made_ = std::make_shared<const std::string>(*std::move(archive));
-    } else {
-      made_ = archive.status();
-    }
-    file_ = nullptr;
-  }
-  return *made_;
 }
 
 }  // namespace runahead

@@ -1,12 +1,9 @@
 // The folder by which others' programs do what our tokenizer and chat template do, as one zip.
 #pragma once
 
-#include <memory>
-#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "kernels/base/mutex.h"
 #include "worker/format/model_file.h"
 
 namespace runahead {
@@ -18,22 +15,9 @@ inline constexpr int64_t kMaxTokenizerArchive = int64_t{200} << 20;
 // model's own files where it is a folder or has a tokenizer.json in it; its chat template, wherever it lies there, is
 // also chat_template.jinja. Of other GGUF files they are written from the vocabulary and the keys: then config.json has
 // only what is known of it, and the template stands in tokenizer_config.json. A second template, for tools, is left
-// out. The same for the same file. FAILED_PRECONDITION says what of the vocabulary a tokenizer.json has no word for, or
+// out. The same for the same file. Takes some 0.1 s, 0.6 s and
+// 100 MB for 262,144 tokens. FAILED_PRECONDITION says what of the vocabulary a tokenizer.json has no word for, or
 // that all of it is too large; other errors are those of reading the vocabulary, or the folder's files.
 absl::StatusOr<std::string> TokenizerArchive(const ModelFile& file);
-
-// That archive, made when it is first asked for and kept. Thread-safe; who asks while it is made waits.
-class KeptTokenizerArchive {
- public:
-  explicit KeptTokenizerArchive(std::shared_ptr<const ModelFile> file) : file_(std::move(file)) {}
-
-  // Never null. The errors are TokenizerArchive's, and stay.
-  absl::StatusOr<std::shared_ptr<const std::string>> Get() RUNAHEAD_EXCLUDES(mu_);
-
- private:
-  Mutex mu_;
-  std::shared_ptr<const ModelFile> file_ RUNAHEAD_GUARDED_BY(mu_);  // null once it is made
-  std::optional<absl::StatusOr<std::shared_ptr<const std::string>>> made_ RUNAHEAD_GUARDED_BY(mu_);
-};
 
 }  // namespace runahead

@@ -90,8 +90,12 @@ absl::StatusOr<Chat> WithToolsTold(const Chat& chat, bool has_system, KeepGoing 
   told.tools.clear();
   for (size_t i = 0; i < chat.messages.size(); ++i) {
     const ChatMessage& message = chat.messages[i];
+    const bool behind_result = i > 0 && chat.messages[i - 1].role == "tool";
     if (message.role == "tool") {
-      AddResult(message.content, i > 0 && chat.messages[i - 1].role == "tool", told.messages);
+      AddResult(message.content, behind_result, told.messages);
+    } else if (message.role == "user" && behind_result) {
+      // Many templates refuse two messages of users in a row.
+      absl::StrAppend(&told.messages.back().content, "\n\n", message.content);
     } else {
       RUNAHEAD_ASSIGN_OR_RETURN(ChatMessage written, WithCallsWritten(message, i, keep_going));
       told.messages.push_back(std::move(written));

@@ -14,7 +14,8 @@ bool HasToolsOrCalls(const Chat& chat);
 // told in words in the system message, which is made where there is none; of a template that has no system messages
 // (`has_system`) in the first message of a user. Calls stand behind the content of the message that makes them, in the
 // form that Hermes models write, and a model that is told of tools is asked for: <tool_call>{"name": ..,
-// "arguments": {..}}</tool_call>. Results of one turn are one message of a user. The chat that is returned has neither
+// "arguments": {..}}</tool_call>. Results of one turn are one message of a user, which goes on with the words of a user
+// behind them. The chat that is returned has neither
 // tools nor calls, and may have other indices. INVALID_ARGUMENT as ValuesOf (chat_values.h), and for a call without a
 // name.
 absl::StatusOr<Chat> WithToolsTold(const Chat& chat, bool has_system, KeepGoing keep_going);

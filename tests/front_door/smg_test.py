@@ -175,6 +175,17 @@ class SmgTest(fixture.ClusterTest):
         self.assertEqual(call["function"]["name"], "weather")
         self.assertIn(json.loads(call["function"]["arguments"]), ({"hot": True}, {"hot": False}))
 
+    def test_a_tool_is_called_where_one_must_be(self):
+        tools = [{"type": "function", "function": {"name": name, "parameters": {
+            "type": "object", "properties": {"hot": {"type": "boolean"}}, "required": ["hot"],
+            "additionalProperties": False}}} for name in ("weather", "water")]
+        answer = self.formed({"tools": tools, "tool_choice": "required"})
+        if answer["choices"][0]["finish_reason"] == "length":  # a model of noise may go on with calls
+            return
+        for call in answer["choices"][0]["message"]["tool_calls"]:
+            self.assertIn(call["function"]["name"], ("weather", "water"))
+            self.assertIn(json.loads(call["function"]["arguments"]), ({"hot": True}, {"hot": False}))
+
     def formed(self, form):
         """The answer to a chat that asks for a form; skips where the build has none."""
         status, answer = self.smg.post("/v1/chat/completions", {

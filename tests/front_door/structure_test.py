@@ -41,7 +41,7 @@ def random_schema(dice, depth):
     kinds = ["string", "integer", "number", "boolean", "null", "enum", "const", "pattern", "format", "multipleOf", "types",
              "ref"]
     if depth > 0:
-        kinds += ["object", "array", "anyOf"] * 3 + ["map", "tuple", "tagged"]
+        kinds += ["object", "array", "anyOf"] * 3 + ["map", "tuple", "tagged", "typed"]
     kind = dice.choice(kinds)
     if kind == "string":
         return {"type": "string", "minLength": dice.randint(0, 2), "maxLength": dice.randint(2, 8)}
@@ -70,6 +70,9 @@ def random_schema(dice, depth):
     if kind == "tuple":
         return {"type": "array", "prefixItems": [random_schema(dice, 0), random_schema(dice, 0)], "items": False,
                 "minItems": dice.randint(0, 2), "maxItems": 2}
+    if kind == "typed":
+        return {"type": "object", "anyOf": [{"properties": {name: random_schema(dice, 0)}, "required": [name],
+                                             "additionalProperties": False} for name in ("a", "b")]}
     if kind == "tagged":
         return {"oneOf": [{"type": "object", "properties": {"kind": {"const": tag}, "of": random_schema(dice, 0)},
                            "required": ["kind", "of"], "additionalProperties": False} for tag in ("a", "b")]}

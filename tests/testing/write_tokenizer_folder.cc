@@ -1,8 +1,10 @@
 // Writes the folder that a gateway gets of a model's tokenizer, for tests/front_door/tokenizer_folder_test.py. usage:
+//
 //   write_tokenizer_folder model PATH OUT              OUT.zip, of a GGUF file or a folder
-//   write_tokenizer_folder gguf NAME OUT [TEMPLATE]    OUT.gguf, of a golden vocabulary, with a chat template, and
-//   OUT.zip write_tokenizer_folder json NAME OUT               OUT.json, its tokenizer.json, and OUT.zip with what is
-//   written of it
+//
+//   write_tokenizer_folder gguf NAME OUT [TEMPLATE]    OUT.gguf, of a golden vocabulary, and OUT.zip
+//
+//   write_tokenizer_folder json NAME OUT               OUT.json, its tokenizer.json, and OUT.zip
 #include <fstream>
 #include <iostream>
 #include <iterator>

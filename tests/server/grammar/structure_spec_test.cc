@@ -47,7 +47,10 @@ TEST(StructureSpec, RefusesWhatWouldNotBeKept) {
            R"({"type":"object","unevaluatedProperties":false})",
            R"({"type":"object","required":["a"]})",
            R"({"type":"object","properties":{"a":{}},"additionalProperties":{"type":"string"}})",
-           R"({"type":"object","anyOf":[{}]})",
+           R"({"type":"object","anyOf":[{"type":"null"}]})",
+           R"({"type":"object","anyOf":[{"$ref":"#/$defs/a"}],"$defs":{"a":{}}})",
+           R"({"type":"object","anyOf":[{"const":1}]})",
+           R"({"type":"object","properties":{"a":{}},"anyOf":[{}]})",
            R"({"$ref":"#/$defs/a","type":"string","$defs":{"a":{}}})",
            R"({"allOf":[{"type":"string"},{"minLength":1}]})",
            R"({"oneOf":[{"type":"string"},{"type":"string","minLength":3}]})",
@@ -133,6 +136,11 @@ TEST(StructureSpec, LeavesNothingOpen) {
             R"({"type":"array","prefixItems":[{"type":"null"}],"items":false})");
   EXPECT_EQ(Schema(R"({"type":["string","null"],"maxLength":3})"),
             R"({"anyOf":[{"type":"string","maxLength":3},{"type":"null"}]})");
+  EXPECT_EQ(Schema(R"({"type":["object","number"],"anyOf":[{"required":["a"],"properties":{"a":true}},true,
+                       {"type":["integer","string"]},{"enum":[1.5]}]})"),
+            R"({"anyOf":[{"anyOf":[{"type":"object","properties":{"a":{}},"required":["a"],"additionalProperties":false},)"
+            R"({"type":"number"}]},{"anyOf":[{"type":"object","additionalProperties":{}},{"type":"number"}]},)"
+            R"({"type":"integer"},{"enum":[1.5]}]})");
   EXPECT_EQ(Schema(R"({"type":"string","pattern":"^a\\d$"})"), R"({"type":"string","pattern":"a[0-9]"})");
   EXPECT_EQ(Schema(R"({"oneOf":[{"type":"object","properties":{"k":{"const":"a"}},"required":["k"]},
                                 {"type":"object","properties":{"k":{"enum":["b","c"]}},"required":["k"]},{"type":"null"}]})")

@@ -1,11 +1,9 @@
 #include "server/tokenizer/tokenizer_archive.h"
 
-#include <array>
 #include <fstream>
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -129,33 +127,6 @@ TEST(TokenizerArchive, NamesTheFileWhoseVocabularyCannotBeSaid) {
   const absl::Status status = TokenizerArchive(**ParseGguf(TwiceTheSameToken().Build())).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("test.gguf: the vocabulary cannot be said in a tokenizer.json"));
-}
-
-TEST(KeptTokenizerArchive, IsMadeOnce) {
-  auto file = *ParseGguf(LlamaKeys().Build());
-  const std::string archive = *TokenizerArchive(*file);
-  const std::weak_ptr<const ModelFile> held = file;
-  KeptTokenizerArchive kept(std::move(file));
-  const auto first = *kept.Get();
-  EXPECT_EQ(*first, archive);
-  EXPECT_TRUE(held.expired());
-  EXPECT_EQ(*kept.Get(), first);
-}
-
-TEST(KeptTokenizerArchive, WhoAskTogetherGetTheSame) {
-  KeptTokenizerArchive kept(*ParseGguf(LlamaKeys().Build()));
-  std::array<std::shared_ptr<const std::string>, 4> got;
-  std::vector<std::thread> askers;
-  for (auto& one : got) askers.emplace_back([&kept, &one] { one = *kept.Get(); });
-  for (std::thread& asker : askers) asker.join();
-  for (const auto& one : got) EXPECT_EQ(one, got[0]);
-}
-
-TEST(KeptTokenizerArchive, KeepsWhyThereIsNone) {
-  KeptTokenizerArchive kept(*ParseGguf(TwiceTheSameToken().Build()));
-  const absl::Status first = kept.Get().status();
-  EXPECT_EQ(first.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(kept.Get().status(), first);
 }
 
 }  // namespace

@@ -93,12 +93,13 @@ TEST(ToldTools, ResultsOfOneTurnAreOneMessageOfAUser) {
                                        {"tool", "rain"},
                                        {"tool", "12:00"},
                                        {"assistant", "Rain at noon."},
-                                       {"tool", "late"}}});
+                                       {"tool", "late"},
+                                       {"user", "Thanks."}}});
   ASSERT_EQ(told.messages.size(), 5);
   EXPECT_EQ(told.messages[2].role, "user");
   EXPECT_EQ(told.messages[2].content,
             "<tool_response>\nrain\n</tool_response>\n<tool_response>\n12:00\n</tool_response>");
-  EXPECT_EQ(told.messages[4].content, "<tool_response>\nlate\n</tool_response>");
+  EXPECT_EQ(told.messages[4].content, "<tool_response>\nlate\n</tool_response>\n\nThanks.");
 }
 
 TEST(ToldTools, WhatIsWrongIsNamedWhereItCame) {
