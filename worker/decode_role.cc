@@ -166,7 +166,8 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
     metrics.CountLateMasks(step.late_masks);
     if (step.prompt_rows > 0) return metrics.CountPromptRows(step.prompt_rows);
     metrics.ObserveStep(static_cast<int>(step.batch_size), step.took);
-    if (step.again_rows == 0) step_time->Took(step.took);  // the router counts on what a usual step takes
+    if (step.again_rows == 0 && !step.awaited_mask)
+      step_time->Took(step.took);  // the router counts on what a usual step takes
   };
   steps.on_parking = [&metrics, &report](const DecodeParking& parking) {
     metrics.SetParked(parking.parked);

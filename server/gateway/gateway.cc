@@ -37,14 +37,14 @@ std::string NoSuchPath(absl::string_view path) {
       {"/v1/rerank", "ranking is not served here: the model generates text"},
       {"/v1/score", "ranking is not served here: the model generates text"},
       {"/v1/moderations", "moderations are not served here: the model generates text"},
-      {"/v1/audio/", "audio is not served here: the model generates text"},
-      {"/v1/images/", "images are not served here: the model generates text"},
+      {"/v1/audio", "audio is not served here: the model generates text"},
+      {"/v1/images", "images are not served here: the model generates text"},
       {"/chat/completions", "the base URL of this API ends with /v1: /v1/chat/completions"},
       {"/completions", "the base URL of this API ends with /v1: /v1/completions"},
       {"/models", "the base URL of this API ends with /v1: /v1/models"},
   };
   for (const auto& [known, words] : kKnown) {
-    if (path == known || (absl::StartsWith(path, known) && (known.back() == '/' || path[known.size()] == '/'))) {
+    if (path == known || (absl::StartsWith(path, known) && path[known.size()] == '/')) {
       return std::string(words);
     }
   }

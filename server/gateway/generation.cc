@@ -35,8 +35,10 @@ int64_t PromptCopies(const OpenAiCalls& calls) {
   return calls.choices_per_prompt + kListBytes * lists;
 }
 
-absl::Status NoMemoryLeft() {
-  return absl::ResourceExhaustedError("there is no memory left for answers that are sent whole; ask for a stream");
+absl::Status NoMemoryLeft(bool lists_prompt) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("there is no memory left for answers that are sent whole; ",
+                   lists_prompt ? "ask for fewer prompt_logprobs, answers or prompts" : "ask for a stream"));
 }
 
 }  // namespace
@@ -84,7 +86,9 @@ class Generation::Call final : public grpc::ClientReadReactor<v1::GenerateRespon
 void Generation::Start(std::shared_ptr<CallContext> context, OpenAiCalls calls, v1::Inference::StubInterface& stub,
                        ByteBudget& memory, GatewayMetrics& metrics) {
   ByteBudget::Lease held = memory.None();
-  if (!held.Resize(EchoBytes(calls))) return context->Fail(NoMemoryLeft());
+  if (!held.Resize(EchoBytes(calls))) {
+    return context->Fail(NoMemoryLeft(calls.prompt_logprobs.has_value()));
+  }
   const std::shared_ptr<Generation> generation(new Generation(std::move(context), calls, std::move(held), metrics));
   std::vector<std::shared_ptr<Call>> started;
   for (size_t i = 0; i < calls.calls.size(); ++i) {
@@ -109,6 +113,7 @@ Generation::Generation(std::shared_ptr<CallContext> context, const OpenAiCalls& 
                        GatewayMetrics& metrics)
     : context_(std::move(context)),
       stream_(calls.stream),
+      lists_prompt_(calls.prompt_logprobs.has_value()),
       prompt_copies_(PromptCopies(calls)),
       metrics_(metrics),
       answer_(MakeAnswer(calls, absl::StrCat(calls.chat ? "chatcmpl-" : "cmpl-", context_->request_id()),
@@ -125,7 +130,7 @@ void Generation::Came(Call& call, const v1::GenerateResponse& response) {
       const std::vector<std::string> events = answer_->Add(call.prompt(), response);
       const int64_t copies = response.has_prompt_logprobs() ? prompt_copies_ : 1;
       if (!stream_ && !memory_.Resize(memory_.bytes() + copies * static_cast<int64_t>(response.ByteSizeLong()))) {
-        Fail(NoMemoryLeft());
+        Fail(NoMemoryLeft(lists_prompt_));
       }
       metrics_.streamed.Increment(static_cast<double>(events.size()));
       text = EventText(events);

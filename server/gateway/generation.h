@@ -43,6 +43,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   const std::shared_ptr<CallContext> context_;
   const bool stream_;
+  const bool lists_prompt_;
   const int64_t prompt_copies_;  // that are kept of what is said of a prompt's tokens
   GatewayMetrics& metrics_;
   Mutex mu_;

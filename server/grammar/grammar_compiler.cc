@@ -162,7 +162,8 @@ class CachingCompiler : public GrammarCompiler {
     entry->compiled = compiled;
     entry->done = true;
     done_.NotifyAll();
-    if (!compiled.ok()) {
+    // What takes too much work would take it again; what fails for want of memory need not.
+    if (!compiled.ok() && !absl::IsInvalidArgument(compiled.status())) {
       entries_.erase(key);
       return;
     }
@@ -178,7 +179,8 @@ class CachingCompiler : public GrammarCompiler {
   }
 
   static size_t BytesOf(const Entry& entry, const std::string& key) {
-    return (*entry.compiled)->bytes() + 2 * key.size() + sizeof(Entry);
+    const size_t form = entry.compiled.ok() ? (*entry.compiled)->bytes() : entry.compiled.status().message().size();
+    return form + 2 * key.size() + sizeof(Entry);
   }
 
   absl::StatusOr<std::shared_ptr<const CompiledGrammar>> CompileNow(const CheckedStructure& checked) {
@@ -220,7 +222,8 @@ class CachingCompiler : public GrammarCompiler {
     std::vector<uint32_t> allowed((form->compiled().GetTokenizerInfo().GetVocabSize() + 31) / 32);
     const absl::Status filled = state->FillMask(absl::MakeSpan(allowed)).status();
     if (absl::IsOutOfRange(filled)) {
-      return absl::InvalidArgumentError(absl::StrCat("how a text of it begins takes too much work to find out; ", kLess));
+      return absl::InvalidArgumentError(
+          absl::StrCat("how a text of it begins takes too much work to find out; ", kLess));
     }
     RUNAHEAD_RETURN_IF_ERROR(filled);
     for (const uint32_t word : allowed) {

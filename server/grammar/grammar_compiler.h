@@ -1,6 +1,7 @@
 // Forms of answers, compiled for the tokens of a model.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -23,6 +24,13 @@ class CompiledGrammar : public std::enable_shared_from_this<CompiledGrammar> {
   virtual size_t bytes() const = 0;  // of memory, about
   // The state at the begin of an answer. It shares the form.
   virtual std::unique_ptr<GrammarState> Begin() const = 0;
+
+  // Whether the last mask took long, of whoever's state: for those who make masks.
+  bool takes_long() const { return takes_long_; }
+  void SetTakesLong(bool takes_long) const { takes_long_ = takes_long; }
+
+ private:
+  mutable std::atomic<bool> takes_long_ = false;
 };
 
 struct GrammarCompilerOptions {
@@ -30,9 +38,10 @@ struct GrammarCompilerOptions {
   int64_t vocabulary_size = 0;
   // Of compiled forms that are kept for who asks for them next.
   size_t cache_bytes = size_t{64} << 20;
-  // Steps of xgrammar (grammar_work.h) for a form, some ten seconds, and for what one token may be, 0.4 s. They are there
-  // for forms that would never end: a text of 1000 characters at most takes a tenth of both with 49,152 tokens.
-  int64_t compile_work = int64_t{1} << 29;
+  // Steps of xgrammar (grammar_work.h) for a form, some ten seconds, and for what one token may be, 0.4 s. They are
+  // there for forms that would never end. A text of at most 1000 characters takes most of the first with the 262,144
+  // tokens of Gemma, a fifth of it with 49,152.
+  int64_t compile_work = int64_t{400} << 20;
   int64_t token_work = int64_t{1} << 23;
 };
 
@@ -45,8 +54,8 @@ class GrammarCompiler {
                                                                  const GrammarCompilerOptions& options);
   virtual ~GrammarCompiler() = default;
 
-  // INVALID_ARGUMENT as CheckStructure, and for what only compiling finds, as that it takes more than compile_work. Who asks for what another thread compiles
-  // waits for that.
+  // INVALID_ARGUMENT as CheckStructure, and for what only compiling finds, as that it takes more than compile_work. Who
+  // asks for what another thread compiles waits for that.
   virtual absl::StatusOr<std::shared_ptr<const CompiledGrammar>> Compile(const StructureSpec& spec) = 0;
 };
 
@@ -65,8 +74,8 @@ class GrammarState {
 
   // Bit id % 32 of word id / 32 says whether `id` may come next; `allowed` has vocabulary_size / 32 words, rounded up.
   // False: any token may, but for those that are never allowed. `allowed` is set in both cases. All bits are 0 where no
-  // token goes on: behind an end token, or where the vocabulary has none for what must come. OUT_OF_RANGE: it takes more
-  // than token_work; INTERNAL: a fault. After both the state only says so.
+  // token goes on: behind an end token, or where the vocabulary has none for what must come. OUT_OF_RANGE: it takes
+  // more than token_work; INTERNAL: a fault. After both the state only says so.
   virtual absl::StatusOr<bool> FillMask(absl::Span<uint32_t> allowed) = 0;
 
   // Whether what there is has the form as a whole: the answer may end.

@@ -1,5 +1,5 @@
-// Bounds what xgrammar does for one form. Its copy here (xgrammar.cmake) counts its steps: a step is a state of its parser
-// that it looks at, a tenth of a microsecond or so. That is the same on every machine, which a clock is not.
+// Bounds what xgrammar does for one form. Its copy here (xgrammar.cmake) counts its steps: a step is a state of its
+// parser that it looks at, a tenth of a microsecond or so. That is the same on every machine, which a clock is not.
 #pragma once
 
 #include <cstdint>

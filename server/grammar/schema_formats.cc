@@ -7,8 +7,8 @@
 namespace runahead {
 namespace {
 
-// Dates and times are those of RFC 3339, and narrower: no year 0 and no leap seconds, which libraries refuse, and at most
-// six digits of a fraction. Days are those of their months.
+// Dates and times are those of RFC 3339, and narrower: no year 0 and no leap seconds, which libraries refuse, and at
+// most six digits of a fraction. Days are those of their months.
 std::string DateExpression() {
   const std::string year = "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])";
   const std::string fourth = "(0[48]|[2468][048]|[13579][26])";  // of two digits, those that 4 divides, but for 00
@@ -30,18 +30,18 @@ std::string Ipv4Expression() {
 
 // Those without an expression are those whose expressions in xgrammar 0.2.8 need no escapes in JSON.
 const std::vector<SchemaFormat>& SchemaFormats() {
-  static const auto* const formats = new std::vector<SchemaFormat>{
-      {"date", absl::StrCat("^", DateExpression(), "$")},
-      {"date-time", absl::StrCat("^", DateExpression(), "T", TimeExpression(), "$")},
-      {"duration"},
-      {"email"},
-      {"hostname"},
-      {"ipv4", absl::StrCat("^", Ipv4Expression(), "$")},
-      {"ipv6"},
-      {"time", absl::StrCat("^", TimeExpression(), "$")},
-      {"uri-reference"},
-      {"uri"},
-      {"uuid"}};
+  static const auto* const formats =
+      new std::vector<SchemaFormat>{{"date", absl::StrCat("^", DateExpression(), "$")},
+                                    {"date-time", absl::StrCat("^", DateExpression(), "T", TimeExpression(), "$")},
+                                    {"duration"},
+                                    {"email"},
+                                    {"hostname"},
+                                    {"ipv4", absl::StrCat("^", Ipv4Expression(), "$")},
+                                    {"ipv6"},
+                                    {"time", absl::StrCat("^", TimeExpression(), "$")},
+                                    {"uri-reference"},
+                                    {"uri"},
+                                    {"uuid"}};
   return *formats;
 }
 

@@ -16,7 +16,8 @@
 namespace runahead {
 namespace {
 
-constexpr std::string_view kToolWords = R"({% if tools %}You can call functions. Each line between these tags is one of them, as JSON:
+constexpr std::string_view kToolWords =
+    R"({% if tools %}You can call functions. Each line between these tags is one of them, as JSON:
 <tools>
 {% for tool in tools %}{{ tool | tojson }}
 {% endfor %}</tools>

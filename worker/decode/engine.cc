@@ -55,8 +55,10 @@ struct DecodeEngine::Inbox {
     std::vector<std::pair<SequenceNumber, std::unique_ptr<Moving>>> moves;
     std::vector<Carriage> carried;
     bool freed = false;  // memory of the store
+    bool masks = false;  // some were made
     bool stop = false;
-    bool empty() const {
+    bool empty() const { return only_masks() && !masks; }
+    bool only_masks() const {
       return added.empty() && completed.empty() && cancelled.empty() && moves.empty() && carried.empty() && !freed &&
              !stop;
     }
@@ -85,9 +87,15 @@ struct DecodeEngine::Inbox {
     letters.freed = true;
     bell.Ring();
   }
+  // Of masks alone there is nothing to say to a step that waits for its own.
   bool HasLetters() RUNAHEAD_EXCLUDES(mu) {
     MutexLock lock(mu);
-    return !letters.empty();
+    return !letters.only_masks();
+  }
+  void MaskMade() RUNAHEAD_EXCLUDES(mu) {
+    MutexLock lock(mu);
+    letters.masks = true;
+    bell.Ring();
   }
   Letters Take(bool wait) RUNAHEAD_EXCLUDES(mu) {
     for (;;) {
@@ -152,8 +160,9 @@ DecodeEngine::DecodeEngine(Device& device, std::shared_ptr<const Model> model, K
       sampler_(std::move(sampler)),
       progress_(options_.progress != nullptr ? options_.progress : std::make_shared<ProgressMeter>()),
       inbox_(std::make_shared<Inbox>(progress_)),
-      masks_(options_.grammars == nullptr ? nullptr
-                                          : std::make_unique<MaskMaker>(clock_, [inbox = inbox_] { inbox->bell.Ring(); })),
+      masks_(options_.grammars == nullptr
+                 ? nullptr
+                 : std::make_unique<MaskMaker>(clock_, [inbox = inbox_] { inbox->MaskMade(); })),
       stream_(std::move(stream)),
       loop_(std::move(loop)),
       prompts_(std::move(prompts)),

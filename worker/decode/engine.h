@@ -38,7 +38,8 @@ struct DecodeStep {
   absl::Duration took;      // forward pass and sampling
   int64_t prompt_rows = 0;  // above 0: it is of prompts' rows
   int64_t again_rows = 0;   // of its rows, those that had been computed before their sequences were parked
-  int64_t late_masks = 0;   // sequences that were to draw a token, and draw it later: the form's mask was not made yet
+  bool awaited_mask = false;  // it may have taken longer than the device did
+  int64_t late_masks = 0;  // sequences that were to draw a token, and draw it later: the form's mask was not made yet
 };
 
 // A sequence was parked, or is parked no more.
@@ -211,7 +212,8 @@ class DecodeEngine {
   std::set<MemoryTurn> parked_;
   std::atomic<int64_t> parked_now_ = 0;  // parked_'s size
   uint64_t next_move_ = 1;
-  bool awaits_memory_ = false;  // nobody can step before some comes back
+  bool awaits_memory_ = false;  // nobody can step before some comes back, or a mask is made
+  bool awaited_mask_ = false;   // the pass that runs waited for one, beside the device's work or longer
   std::thread thread_;
 };
 

@@ -38,6 +38,7 @@ struct DecodeEngine::Active {
   PenaltyCounts counts;           // of prompt and output so far
   SequenceMask mask;              // of the output so far
   bool late = false;              // its mask was not made when the last pass was to draw its token
+  int late_passes = 0;            // so many passes, one after the other
   TokenSampler::SequenceRow row;  // of the sampler, from the join on
   std::optional<KvStore::Sequence> kv;
   std::unique_ptr<Moving> moving;  // null: it is not to move
@@ -75,6 +76,8 @@ struct DecodeEngine::Active {
   PendingRows Pending() const {
     return {.prompt = std::max<int64_t>(0, prompt() - computed), .output = length() - std::max(computed, prompt())};
   }
+  // It was late twice, and would be again. What takes a pass and a half is drawn by the second one.
+  bool AwaitsMask() const { return late_passes > 1 && !mask.made(); }
   // How many of the next `rows` positions had been computed before it was parked.
   int64_t Again(int64_t rows) const { return std::clamp<int64_t>(known - computed, 0, rows); }
   // How far its memory is to go when it comes back.

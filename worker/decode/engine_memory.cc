@@ -114,9 +114,11 @@ void DecodeEngine::Park(SequenceNumber number) {
   ReportParking(/*one_more=*/true);
 }
 
-// All that run lack memory. Others that have it, and a place only now, go before them.
+// All that run lack memory, or a mask. Others that have memory, and a place only now, go before those that lack it.
 void DecodeEngine::NobodySteps() {
-  if (waiting_.empty()) {
+  const bool mask_comes = std::any_of(running_.begin(), running_.end(),
+                                      [this](SequenceNumber number) { return sequences_.at(number)->AwaitsMask(); });
+  if (waiting_.empty() || mask_comes) {
     awaits_memory_ = true;
     return;
   }

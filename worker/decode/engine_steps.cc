@@ -38,10 +38,11 @@ DecodeEngine::Grants DecodeEngine::Grant(const std::set<SequenceNumber>& without
   Grants grants;
   std::vector<PendingRows>& pending = grants.pending;
   for (const SequenceNumber number : running_) {
-    pending.push_back(without.contains(number) ? PendingRows{} : sequences_.at(number)->Pending());
+    const Active& active = *sequences_.at(number);
+    pending.push_back(without.contains(number) || active.AwaitsMask() ? PendingRows{} : active.Pending());
   }
   if (prompts_ == nullptr) {  // a loop of its own may take no more than one row of a sequence
-    grants.granted.assign(pending.size(), 1);
+    for (const PendingRows& rows : pending) grants.granted.push_back(rows.output > 0 ? 1 : 0);
     return grants;
   }
   const bool awaited = std::any_of(pending.begin(), pending.end(), [](const PendingRows& of) { return of.decodes(); });
@@ -54,6 +55,7 @@ void DecodeEngine::Pass(StepLoop& loop, absl::Span<const Share> shares) {
   const bool of_prompts = &loop == prompts_.get();
   const absl::Time begin = clock_.Now();
   Tokens tokens;
+  awaited_mask_ = false;
   Measured(WorkOf(shares), [&] { NextTokens(loop, shares, tokens); });
   const absl::Time end = clock_.Now();
   const auto batch_size = static_cast<int64_t>(shares.size());
@@ -63,7 +65,8 @@ void DecodeEngine::Pass(StepLoop& loop, absl::Span<const Share> shares) {
     again += sequences_.at(share.number)->Again(share.rows);
     late += sequences_.at(share.number)->late ? 1 : 0;
   }
-  if (options_.on_step) options_.on_step({batch_size, end - begin, of_prompts ? rows : 0, again, late});
+  const int64_t prompt_rows = of_prompts ? rows - late : 0;
+  if (options_.on_step) options_.on_step({batch_size, end - begin, prompt_rows, again, awaited_mask_, late});
   for (const Share& share : shares) {
     SpanRecorder* const spans = sequences_.at(share.number)->request.spans.get();
     if (spans == nullptr) continue;
@@ -126,6 +129,7 @@ void DecodeEngine::AwaitMasks(absl::Span<const Share> shares) {
   }
   const auto made = [](const Active* active) { return active->mask.made(); };
   if (std::all_of(draw.begin(), draw.end(), made)) return;
+  awaited_mask_ = true;
   const Event computed = device_.Record(*stream_);
   computed.OnFire([inbox = inbox_](const absl::Status&) { inbox->bell.Ring(); });
   for (;;) {
@@ -136,7 +140,10 @@ void DecodeEngine::AwaitMasks(absl::Span<const Share> shares) {
     if (others && computed.fired()) break;
     inbox_->bell.Await(rung, absl::InfiniteFuture());
   }
-  for (Active* const active : draw) active->late = !active->mask.made();
+  for (Active* const active : draw) {
+    active->late = !active->mask.made();
+    if (active->late) ++active->late_passes;
+  }
 }
 
 // Who is late draws any token, which is not looked at.
@@ -192,6 +199,7 @@ void DecodeEngine::Emit(const Share& share, absl::StatusOr<std::optional<Sampled
   // Who is late has its last row computed again, beside the mask: then its token is drawn.
   active.computed += active.late ? share.rows - 1 : share.rows;
   if (!sampled->has_value()) return;
+  active.late_passes = 0;
   KeepPrompt(active);  // before anybody hears of the token
   active.Append((*sampled)->id);
   active.sink->OnToken(**std::move(sampled));

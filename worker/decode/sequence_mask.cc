@@ -17,20 +17,18 @@ constexpr absl::Duration kLongMask = absl::Milliseconds(1);
 
 struct SequenceMask::State {
   State(DrawRules rules, int64_t vocab, std::shared_ptr<const WantedGrammar> grammar)
-      : has_form(grammar != nullptr), mask(std::move(rules), vocab, std::move(grammar)) {}
+      : form(std::move(grammar)), mask(std::move(rules), vocab, form) {}
 
-  void Finish(absl::StatusOr<absl::Span<const uint32_t>> next, absl::Duration took) RUNAHEAD_EXCLUDES(mu) {
+  void Finish(absl::StatusOr<absl::Span<const uint32_t>> next) RUNAHEAD_EXCLUDES(mu) {
     MutexLock lock(mu);
     made = std::move(next);
     being_made = false;
-    takes_long = took > kLongMask;
   }
 
-  const bool has_form;
-  TokenMask mask;  // the maker's while being_made is set, else the owner's
+  const std::shared_ptr<const WantedGrammar> form;  // null: none
+  TokenMask mask;                                   // the maker's while being_made is set, else the owner's
   Mutex mu;
   bool being_made RUNAHEAD_GUARDED_BY(mu) = false;
-  bool takes_long RUNAHEAD_GUARDED_BY(mu) = false;  // the last one did
   std::optional<absl::StatusOr<absl::Span<const uint32_t>>> made RUNAHEAD_GUARDED_BY(mu);
 };
 
@@ -38,7 +36,7 @@ SequenceMask::SequenceMask(DrawRules rules, int64_t vocab, std::shared_ptr<const
     : state_(std::make_shared<State>(std::move(rules), vocab, std::move(grammar))) {}
 
 void SequenceMask::Append(int32_t id) {
-  if (state_->has_form) {
+  if (state_->form != nullptr) {
     MutexLock lock(state_->mu);
     RUNAHEAD_CHECK(!state_->being_made);
     state_->made.reset();
@@ -47,13 +45,13 @@ void SequenceMask::Append(int32_t id) {
 }
 
 bool SequenceMask::made() const {
-  if (!state_->has_form) return true;
+  if (state_->form == nullptr) return true;
   MutexLock lock(state_->mu);
   return state_->made.has_value();
 }
 
 absl::StatusOr<absl::Span<const uint32_t>> SequenceMask::Next() {
-  if (!state_->has_form) return state_->mask.Next();
+  if (state_->form == nullptr) return state_->mask.Next();
   MutexLock lock(state_->mu);
   RUNAHEAD_CHECK(state_->made.has_value());
   return *state_->made;
@@ -68,18 +66,19 @@ MaskMaker::~MaskMaker() {
 
 void MaskMaker::Make(const SequenceMask& mask) {
   const std::shared_ptr<SequenceMask::State>& state = mask.state_;
-  if (!state->has_form) return;
-  bool takes_long = false;
+  if (state->form == nullptr) return;
   {
     MutexLock lock(state->mu);
     if (state->being_made || state->made.has_value()) return;
     state->being_made = true;
-    takes_long = state->takes_long;
   }
-  (takes_long ? slow_ : quick_).Post([this, state] {
+  (state->form->grammar()->takes_long() ? slow_ : quick_).Post([this, of = std::weak_ptr(state)] {
+    const std::shared_ptr<SequenceMask::State> state = of.lock();
+    if (state == nullptr) return;  // its sequence has ended
     const absl::Time begin = clock_.Now();
     absl::StatusOr<absl::Span<const uint32_t>> next = state->mask.Next();
-    state->Finish(std::move(next), clock_.Now() - begin);
+    state->form->grammar()->SetTakesLong(clock_.Now() - begin > kLongMask);
+    state->Finish(std::move(next));
     on_made_();
   });
 }

@@ -33,8 +33,8 @@ class SequenceMask {
 };
 
 // Makes masks of answers that have a form. Most take microseconds; a form with large counts takes longer than a step
-// for each. Those that took long the last time have a thread of their own, so that no other waits for them. Used by one
-// thread.
+// for each. Those of forms whose last one took long have a thread of their own, so that no other waits for them. Used
+// by one thread.
 class MaskMaker {
  public:
   // `on_made` is called behind each mask, on a thread of the maker. `clock` outlives it.

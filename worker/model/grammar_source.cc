@@ -51,11 +51,14 @@ std::shared_ptr<const WantedGrammar> GrammarSource::Want(StructureSpec spec) {
 
 std::shared_ptr<WantedGrammar> GrammarSource::Next() {
   MutexLock lock(mu_);
-  while (queue_.empty() && !stop_) changed_.Wait(mu_);
-  if (stop_) return nullptr;
-  std::shared_ptr<WantedGrammar> next = std::move(queue_.front());
-  queue_.pop_front();
-  return next;
+  for (;;) {
+    while (queue_.empty() && !stop_) changed_.Wait(mu_);
+    if (stop_) return nullptr;
+    std::shared_ptr<WantedGrammar> next = std::move(queue_.front());
+    queue_.pop_front();
+    // Those that nobody waits for any more, as their requests have ended, are not compiled.
+    if (next.use_count() > 1) return next;
+  }
 }
 
 void GrammarSource::Run() {

@@ -43,12 +43,13 @@ class GrammarSource {
   // `compile` is called on the source's thread.
   explicit GrammarSource(Compile compile);
   using OpenTokenizer = std::function<absl::StatusOr<std::shared_ptr<const Tokenizer>>()>;
-  // Compiles by a GrammarCompiler. `vocab`: rows of the model's head. `open` gives the model's tokenizer, when the first
-  // form is wanted, and again for the next one where it failed.
+  // Compiles by a GrammarCompiler. `vocab`: rows of the model's head. `open` gives the model's tokenizer, when the
+  // first form is wanted, and again for the next one where it failed.
   GrammarSource(OpenTokenizer open, int64_t vocab);
   ~GrammarSource();
 
-  // Returns at once. Forms that were wanted lately are kept compiled.
+  // Returns at once. Forms that were wanted lately are kept compiled. One that is let go of before its turn is not
+  // compiled, and its event fires with ABORTED.
   std::shared_ptr<const WantedGrammar> Want(StructureSpec spec) RUNAHEAD_EXCLUDES(mu_);
 
  private:

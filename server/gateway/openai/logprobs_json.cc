@@ -65,8 +65,9 @@ std::string RankedById(const v1::TokenLogprobs& logprobs, int most) {
   for (size_t i = 0; i < all.size(); ++i) {
     const bool is_chosen = all[i] == chosen;
     if (!is_chosen && i >= static_cast<size_t>(most)) continue;
-    // Behind the last one that came there may be others before the chosen.
-    const std::string rank = is_chosen && i + 1 == all.size() ? "null" : absl::StrCat(i + 1);
+    // One that came beside the likeliest that were asked for may have others before it.
+    const bool beside = i + 1 == all.size() && all.size() > static_cast<size_t>(std::max(most, 1));
+    const std::string rank = is_chosen && beside ? "null" : absl::StrCat(i + 1);
     AddToJson(is_chosen ? first : others,
               absl::StrCat("\"", all[i]->id(), "\":{\"logprob\":", LogprobText(*all[i]), ",\"rank\":", rank,
                            ",\"decoded_token\":", JsonString(all[i]->text()), "}"));

@@ -59,8 +59,8 @@ class CompletionLogprobs {
 
 // vLLM's "prompt_logprobs": [null,{"ID":{"logprob","rank","decoded_token"},..},..], of each token of the prompt but the
 // first, which nothing comes before: the token itself first, then the likeliest `top` in falling order. The likeliest
-// has rank 1. Of the token itself `rank` is null where it is none of the likeliest that came: nothing says how many are
-// before it.
+// has rank 1. Of the token itself `rank` is null where it is none of the likeliest `top` (at least 1): nothing says how
+// many are before it.
 class PromptLogprobsList {
  public:
   explicit PromptLogprobsList(int top) : top_(top) {}

@@ -55,7 +55,8 @@ absl::Status ReadPromptLogprobs(JsonObject& body, OpenAiCalls& calls, v1::Genera
                         "it does not go with \"stream\": true; a completion's \"echo\" with \"logprobs\" does");
   }
   calls.prompt_logprobs = static_cast<int>(*most);
-  request.set_prompt_logprobs(std::max(request.prompt_logprobs(), static_cast<int32_t>(*most)));
+  // At least one alternative: it tells whether a token is the likeliest.
+  request.set_prompt_logprobs(std::max({request.prompt_logprobs(), static_cast<int32_t>(*most), 1}));
   return absl::OkStatus();
 }
 

@@ -38,8 +38,8 @@ TEST(SchemaFormats, TimesHaveAnOffset) {
     EXPECT_TRUE(Matches("date-time", std::string("2024-02-29T") + text)) << text;
     EXPECT_FALSE(Matches("date-time", std::string("2023-02-29T") + text)) << text;
   }
-  for (const char* text : {"24:00:00Z", "12:60:00Z", "12:00:60Z", "12:00:00", "12:00:00.Z", "12:00:00.1234567Z", "12:00Z",
-                           "12:00:00+24:00", "12:00:00z"}) {
+  for (const char* text : {"24:00:00Z", "12:60:00Z", "12:00:60Z", "12:00:00", "12:00:00.Z", "12:00:00.1234567Z",
+                           "12:00Z", "12:00:00+24:00", "12:00:00z"}) {
     EXPECT_FALSE(Matches("time", text)) << text;
   }
 }

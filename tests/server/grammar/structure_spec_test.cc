@@ -136,11 +136,12 @@ TEST(StructureSpec, LeavesNothingOpen) {
             R"({"type":"array","prefixItems":[{"type":"null"}],"items":false})");
   EXPECT_EQ(Schema(R"({"type":["string","null"],"maxLength":3})"),
             R"({"anyOf":[{"type":"string","maxLength":3},{"type":"null"}]})");
-  EXPECT_EQ(Schema(R"({"type":["object","number"],"anyOf":[{"required":["a"],"properties":{"a":true}},true,
+  EXPECT_EQ(
+      Schema(R"({"type":["object","number"],"anyOf":[{"required":["a"],"properties":{"a":true}},true,
                        {"type":["integer","string"]},{"enum":[1.5]}]})"),
-            R"({"anyOf":[{"anyOf":[{"type":"object","properties":{"a":{}},"required":["a"],"additionalProperties":false},)"
-            R"({"type":"number"}]},{"anyOf":[{"type":"object","additionalProperties":{}},{"type":"number"}]},)"
-            R"({"type":"integer"},{"enum":[1.5]}]})");
+      R"({"anyOf":[{"anyOf":[{"type":"object","properties":{"a":{}},"required":["a"],"additionalProperties":false},)"
+      R"({"type":"number"}]},{"anyOf":[{"type":"object","additionalProperties":{}},{"type":"number"}]},)"
+      R"({"type":"integer"},{"enum":[1.5]}]})");
   EXPECT_EQ(Schema(R"({"type":"string","pattern":"^a\\d$"})"), R"({"type":"string","pattern":"a[0-9]"})");
   EXPECT_EQ(Schema(R"({"oneOf":[{"type":"object","properties":{"k":{"const":"a"}},"required":["k"]},
                                 {"type":"object","properties":{"k":{"enum":["b","c"]}},"required":["k"]},{"type":"null"}]})")

@@ -475,8 +475,9 @@ TEST_F(FromFile, ToolsOfATemplateThatKnowsThemAreItsBusiness) {
 }
 
 TEST_F(FromFile, ToolsThatTheTemplateRefusesAreToldInWords) {
-  Load("{% if tools or messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}"
-       "{% for m in messages %}{{ m.role ~ ': ' ~ m.content }}{% endfor %}");
+  Load(
+      "{% if tools or messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}"
+      "{% for m in messages %}{{ m.role ~ ': ' ~ m.content }}{% endfor %}");
   const ChatTemplate chat = *ChatTemplate::FromModel(*file_, *tokenizer_);
   Chat given = Of({{"user", "Time?"}});
   given.tools = kClock;

@@ -61,5 +61,25 @@ TEST(GrammarSource, WhatIsNotCompiledWhenItEndsIsAborted) {
   for (const auto& each : wanted) EXPECT_TRUE(each->ready().fired());
 }
 
+// Its request is gone: whoever comes behind it does not wait for it.
+TEST(GrammarSource, WhatNobodyWaitsForAnyMoreIsNotCompiled) {
+  EventSource compiling, go_on;
+  std::vector<std::string> compiled;
+  GrammarSource source([&](const StructureSpec& spec) -> absl::StatusOr<std::shared_ptr<const CompiledGrammar>> {
+    if (compiled.empty()) compiling.Fire(absl::OkStatus());
+    compiled.push_back(spec.text);
+    EXPECT_TRUE(go_on.event().Wait().ok());
+    return absl::NotFoundError("none");
+  });
+  const auto first = source.Want({.kind = StructureKind::kRegex, .text = "first"});
+  EXPECT_TRUE(compiling.event().Wait().ok());
+  const Event gone = source.Want({.kind = StructureKind::kRegex, .text = "gone"})->ready();
+  const auto last = source.Want({.kind = StructureKind::kRegex, .text = "last"});
+  go_on.Fire(absl::OkStatus());
+  EXPECT_EQ(last->ready().Wait(), absl::NotFoundError("none"));
+  EXPECT_EQ(gone.Wait().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(compiled, (std::vector<std::string>{"first", "last"}));
+}
+
 }  // namespace
 }  // namespace runahead

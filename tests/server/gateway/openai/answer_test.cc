@@ -611,6 +611,20 @@ TEST(CompletionAnswer, TheListBeginsWithThePromptsOwnTokens) {
   EXPECT_THAT(answer->Finish()[0], ::testing::HasSubstr(R"({"8":{"logprob":-1,"rank":2,"decoded_token":"t8"},"1":)"));
 }
 
+TEST(CompletionAnswer, WithoutAlternativesTheLikeliestTokenHasARank) {
+  OpenAiCalls calls = CallsOf(false, false);
+  calls.prompt_logprobs = 0;
+  v1::GenerateResponse prompt;  // with one alternative, as the router is asked
+  AddScored(prompt, {{5, 0.0f}});
+  AddScored(prompt, {{7, -0.5f}});
+  AddScored(prompt, {{8, -1.0f}, {1, -0.25f}});
+  const std::vector<Json> events =
+      EventsOf(calls, {StartedWith(3), prompt, FinishedWith("", v1::FINISH_REASON_LENGTH, 3, 0, 0)});
+  EXPECT_EQ(events[0]["choices"][0]["prompt_logprobs"],
+            Json::parse(R"([null,{"7":{"logprob":-0.5,"rank":1,"decoded_token":"t7"}},
+                            {"8":{"logprob":-1.0,"rank":null,"decoded_token":"t8"}}])"));
+}
+
 TEST(CompletionAnswer, WithoutAlternativesTheListHasThePromptsOwnTokensAlone) {
   OpenAiCalls calls = EchoOf("t5t7t8t9", false);
   calls.logprobs = true;
