@@ -16,7 +16,6 @@ namespace {
 constexpr absl::Duration kLinger = absl::Seconds(1);
 // Collectors take bodies of 20 MiB and more; one trace of a chain of 16 is up to 1 MB.
 constexpr size_t kEnoughJson = size_t{4} << 20;
-constexpr absl::Duration kAnswerPatience = absl::Seconds(10);
 constexpr absl::Duration kFirstPause = absl::Seconds(1), kLongestPause = absl::Seconds(30);
 constexpr absl::Duration kLinePeriod = absl::Minutes(1);
 
@@ -28,18 +27,26 @@ OtlpExporter::OtlpExporter(const OtlpEndpoint& endpoint, const OtlpHeaders& head
       clock_(clock),
       limits_(limits),
       post_(endpoint, headers),
-      said_(kLinePeriod),
+      partly_taken_(kLinePeriod),
+      not_taken_(kLinePeriod),
+      refused_(kLinePeriod),
+      dropped_(kLinePeriod),
       backoff_(kFirstPause, kLongestPause),
       thread_([this] { Run(); }) {}
 
 void OtlpExporter::Offer(WholeTrace whole) {
   const size_t bytes = whole.trace.SpaceUsedLong();
-  MutexLock lock(mu_);
-  if (end_by_ || waiting_.size() >= limits_.traces || bytes_ + bytes > limits_.bytes)
-    return metrics_.dropped.Increment();
-  bytes_ += bytes;
-  waiting_.push_back({std::move(whole), bytes, clock_.Now()});
-  changed_.NotifyAll();
+  {
+    MutexLock lock(mu_);
+    if (!end_by_ && waiting_.size() < limits_.traces && bytes_ + bytes <= limits_.bytes) {
+      bytes_ += bytes;
+      waiting_.push_back({std::move(whole), bytes, clock_.Now()});
+      changed_.NotifyAll();
+      return;
+    }
+  }
+  metrics_.dropped.Increment();
+  SayDropped();
 }
 
 void OtlpExporter::Stop() {
@@ -115,12 +122,13 @@ bool OtlpExporter::SendUntilTaken(const std::string& json, size_t traces) {
     }
     const absl::Time now = clock_.Now();
     backoff_.Failed(now);
-    AwaitRetry(answer.after ? now + *answer.after : backoff_.due());
+    // A collector that says 0 would be asked without end.
+    AwaitRetry(std::max(backoff_.due(), now + answer.after.value_or(absl::ZeroDuration())));
   }
 }
 
 OtlpAnswer OtlpExporter::Try(const std::string& json, bool& last) {
-  absl::Duration patience = kAnswerPatience;
+  absl::Duration patience = limits_.answer;
   {
     MutexLock lock(mu_);
     last = end_by_.has_value();
@@ -144,13 +152,23 @@ void OtlpExporter::DropRest() {
 }
 
 void OtlpExporter::Say(const OtlpAnswer& answer) {
-  const std::optional<int64_t> times = said_.Happened();
+  RareLine& line = answer.result == OtlpResult::kTaken   ? partly_taken_
+                   : answer.result == OtlpResult::kLater ? not_taken_
+                                                         : refused_;
+  const std::optional<int64_t> times = line.Happened();
   if (!times) return;
   const char* const what = answer.result == OtlpResult::kTaken   ? "took traces in part"
                            : answer.result == OtlpResult::kLater ? "takes no traces now, and is asked again"
                                                                  : "refused traces";
   LogWarning("otlp", "the collector at ", post_.address(), " ", what, ": ", answer.why, " (", *times,
              " since this was said last)");
+}
+
+void OtlpExporter::SayDropped() {
+  if (const std::optional<int64_t> times = dropped_.Happened()) {
+    LogWarning("otlp", "a trace for the collector at ", post_.address(),
+               " is dropped: too many wait, or the router ends (", *times, " since this was said last)");
+  }
 }
 
 }  // namespace runahead

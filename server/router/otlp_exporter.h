@@ -21,11 +21,12 @@
 
 namespace runahead {
 
-// How many traces wait, at most: beyond either bound new ones are dropped.
+// How many traces wait, at most: beyond either bound new ones are dropped. And how long their thread waits.
 struct OtlpLimits {
   size_t traces = 2048;
-  size_t bytes = size_t{64} << 20;          // as they lie in memory
-  absl::Duration flush = absl::Seconds(2);  // for what waits at the end
+  size_t bytes = size_t{64} << 20;            // as they lie in memory
+  absl::Duration flush = absl::Seconds(2);    // for what waits at the end
+  absl::Duration answer = absl::Seconds(10);  // for a collector's, as OtlpPost takes it
 };
 
 // Thread-safe. One thread sends what was offered, some traces at a time, in order: a second after the first of them, or
@@ -66,12 +67,14 @@ class OtlpExporter {
   void AwaitRetry(absl::Time until) RUNAHEAD_EXCLUDES(mu_);  // or the end
   void DropRest() RUNAHEAD_EXCLUDES(mu_);
   void Say(const OtlpAnswer& answer);
+  void SayDropped();
 
   OtlpMetrics& metrics_;
   Clock& clock_;
   const OtlpLimits limits_;
   OtlpPost post_;
-  RareLine said_;
+  // One for each thing to say: what happens often hides no other.
+  RareLine partly_taken_, not_taken_, refused_, dropped_;
   Backoff backoff_;  // for its thread
   Mutex mu_;
   CondVar changed_;

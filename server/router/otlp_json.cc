@@ -195,9 +195,8 @@ class OtlpWriter {
     if (left_out > 0) Put(attributes, "runahead.spans_left_out", left_out);
     OtlpValue span = SpanOf(absl::StrCat(OperationOf(request), " ", request.model), whole_.span.span_id,
                             whole_.parent_span_id, kKindServer, times, std::move(attributes));
-    if (!request.status.ok()) {
-      span["status"] = {{"code", kStatusError}, {"message", std::string(request.status.message())}};
-    }
+    // Without its message, which may quote the prompt: a template's own error does. error.type says its kind.
+    if (!request.status.ok()) span["status"] = {{"code", kStatusError}};
     return span;
   }
 

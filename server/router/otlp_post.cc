@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/base/monotonic.h"
 #include "server/base/address.h"
 #include "server/base/printable.h"
 #include "server/base/version.h"
@@ -16,7 +17,7 @@ namespace runahead {
 namespace {
 
 constexpr absl::Duration kConnectPatience = absl::Seconds(2);
-// An answer says nothing but how many spans were not taken, and why.
+// An answer says nothing but how many spans were not taken, and why: of what is longer the rest is not read.
 constexpr size_t kMostAnswerBytes = 64 << 10;
 // Longer than any collector means it: what is more is a mistake, and would hold traces up until they are dropped.
 constexpr absl::Duration kLongestAfter = absl::Minutes(10);
@@ -48,8 +49,9 @@ std::string PartlyRefused(const std::string& body) {
       " spans: ", message.is_string() ? Printable(message.get<std::string>(), kOneLineCharacters) : "it says no more");
 }
 
-OtlpAnswer AnswerOf(const httplib::Response& response, const std::string& body) {
-  if (response.status == 200) return {OtlpResult::kTaken, PartlyRefused(body)};
+// By what comes before the body.
+OtlpAnswer AnswerOf(const httplib::Response& response) {
+  if (response.status >= 200 && response.status < 300) return {OtlpResult::kTaken, ""};
   OtlpAnswer answer{OtlpResult::kRefused, absl::StrCat("it answers ", response.status)};
   for (const int later : {429, 502, 503, 504}) {
     if (response.status == later) answer.result = OtlpResult::kLater;
@@ -73,7 +75,9 @@ OtlpAnswer OtlpPost::Send(const std::string& json, absl::Duration patience) {
     MutexLock lock(mu_);
     if (cut_) return {OtlpResult::kLater, "the router ends"};
   }
-  client_->set_connection_timeout(absl::ToChronoMicroseconds(std::min(patience, kConnectPatience)));
+  const absl::Duration connect = std::min(patience, kConnectPatience);
+  const absl::Time end = MonotonicNow() + connect + patience;
+  client_->set_connection_timeout(absl::ToChronoMicroseconds(connect));
   client_->set_read_timeout(absl::ToChronoMicroseconds(patience));
   client_->set_write_timeout(absl::ToChronoMicroseconds(patience));
   httplib::Request request;
@@ -84,14 +88,22 @@ OtlpAnswer OtlpPost::Send(const std::string& json, absl::Duration patience) {
   request.set_header("User-Agent", absl::StrCat("runahead-router/", Version()));
   request.set_header("Content-Type", "application/json");
   request.body = json;
+  // The status says what came of the traces, whatever becomes of the body behind it: they would come again otherwise.
+  std::optional<OtlpAnswer> answer;
+  request.response_handler = [&answer](const httplib::Response& head) {
+    answer = AnswerOf(head);
+    return true;
+  };
   std::string body;
-  request.content_receiver = [&body](const char* bytes, size_t size, uint64_t, uint64_t) {
-    body.append(bytes, size);
-    return body.size() <= kMostAnswerBytes;
+  request.content_receiver = [&body, end](const char* bytes, size_t size, uint64_t, uint64_t) {
+    body.append(bytes, std::min(size, kMostAnswerBytes - body.size()));
+    return body.size() < kMostAnswerBytes && MonotonicNow() < end;
   };
   const httplib::Result result = client_->send(request);
-  if (!result) return {OtlpResult::kLater, absl::StrCat("no answer: ", httplib::to_string(result.error()))};
-  return AnswerOf(*result, body);
+  if (result) answer = AnswerOf(*result);  // a 204 has no body, nor is the handler asked
+  if (!answer) return {OtlpResult::kLater, absl::StrCat("no answer: ", httplib::to_string(result.error()))};
+  if (answer->result == OtlpResult::kTaken) answer->why = PartlyRefused(body);
+  return *std::move(answer);
 }
 
 void OtlpPost::Cut() {

@@ -31,8 +31,9 @@ class OtlpPost {
   OtlpPost(const OtlpEndpoint& endpoint, const OtlpHeaders& headers);
   ~OtlpPost();
 
-  // Sends an ExportTraceServiceRequest and waits for the answer: up to two seconds for the connection, and up to
-  // `patience` for each part. For one thread at a time.
+  // Sends an ExportTraceServiceRequest and waits for the answer: up to two seconds for the connection, up to `patience`
+  // for each part of the rest, and for the answer's body no longer than all that together. The answer's status counts,
+  // however its body goes on, of which 64 KiB are read. For one thread at a time.
   OtlpAnswer Send(const std::string& json, absl::Duration patience) RUNAHEAD_EXCLUDES(mu_);
 
   // Thread-safe: one that is under way ends soon, and those that follow at once.

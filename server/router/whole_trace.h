@@ -20,7 +20,7 @@ struct TracedRequest {
   v1::SamplingParams sampling = {};  // as the client gave them
   int32_t max_tokens = 0;            // 0: not resolved
   int32_t answers = 1;               // to the prompt; the rest is of the first one
-  absl::Status status = {};
+  absl::Status status = {};          // its message may quote the prompt after all, and is not sent
   v1::FinishReason finish_reason = v1::FINISH_REASON_UNSPECIFIED;
   int64_t prompt_tokens = 0, known_tokens = 0, generated_tokens = 0;  // known: of the prompt, those whose KV was there
   int failovers = 0;

@@ -65,7 +65,7 @@ TEST_F(OtlpTest, TheCallersTraceHasTheRequestsSpansOfAllProcesses) {
   for (const testing::CollectedSpan& span : collector.spans()) {
     EXPECT_EQ(span.trace_id, kOtlpTraceId);
     if (span.parent_id == kOtlpCaller) {
-      EXPECT_TRUE(root.empty()) << "one span for the request";
+      EXPECT_TRUE(root.empty() || root == span.id) << "one span for the request, though a post may come twice";
       root = span.id;
       EXPECT_THAT(span.name, HasSubstr("text_completion "));
       EXPECT_EQ(span.attributes.at("gen_ai.response.id"), "traced");
@@ -94,7 +94,10 @@ TEST_F(OtlpTest, TheCallersTraceHasTheRequestsSpansOfAllProcesses) {
     EXPECT_EQ(span.parent_id, worker->second);
   }
   for (const auto& post : collector.posts()) EXPECT_THAT(post.body, Not(HasSubstr(kOtlpMarker)));
-  EXPECT_GE(cluster_->Metric("router", "runahead_otlp_traces_total{result=\"sent\"}"), 1);
+  // The router counts it when it has read the answer.
+  EXPECT_TRUE(Eventually([&] {
+    return cluster_->Metric("router", "runahead_otlp_traces_total{result=\"sent\"}") >= 1;
+  })) << cluster_->Log();
 }
 
 TEST_F(OtlpTest, ARouterThatEndsSendsWhatItHas) {

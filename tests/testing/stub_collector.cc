@@ -1,5 +1,9 @@
 #include "tests/testing/stub_collector.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -19,6 +23,22 @@ std::map<std::string, std::string> CollectedAttributes(const nlohmann::json& of)
   return attributes;
 }
 
+// A socket that has a port of this machine, which it shares with those of this user that ask for the same one.
+int HeldSocket(int& port) {
+  const int held = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int yes = 1;
+  EXPECT_EQ(setsockopt(held, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof(yes)), 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  EXPECT_EQ(bind(held, generic, length), 0);
+  EXPECT_EQ(getsockname(held, generic, &length), 0);
+  port = ntohs(address.sin_port);
+  return held;
+}
+
 }  // namespace
 
 StubCollector::StubCollector(Answering answering) : answering_(std::move(answering)) {
@@ -30,11 +50,17 @@ StubCollector::StubCollector(Answering answering) : answering_(std::move(answeri
       posts_.push_back(request);
     }
     response.set_content("{}", "application/json");
-    if (answering_ != nullptr) answering_(index, response);
+    if (answering_ != nullptr) answering_(index, request.body, response);
   });
-  port_ = server_.bind_to_any_port("127.0.0.1");
+  held_ = HeldSocket(port_);
+  EXPECT_TRUE(server_.bind_to_port("127.0.0.1", port_));
   thread_ = std::thread([this] { server_.listen_after_bind(); });
   EXPECT_TRUE(Await("the collector listens", [&] { return server_.is_running(); }));
+}
+
+StubCollector::~StubCollector() {
+  Close();
+  close(held_);
 }
 
 void StubCollector::Close() {

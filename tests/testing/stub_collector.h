@@ -24,13 +24,14 @@ struct CollectedSpan {
 // Thread-safe.
 class StubCollector {
  public:
-  // What it answers to the post of this index, from 0.
-  using Answering = std::function<void(size_t, httplib::Response&)>;
+  // What it answers to the post of this index, from 0, with this body. What counts posts must bear one that is
+  // repeated.
+  using Answering = std::function<void(size_t, const std::string&, httplib::Response&)>;
 
   explicit StubCollector(Answering answering = nullptr);
-  ~StubCollector() { Close(); }
+  ~StubCollector();
 
-  // Nobody answers at its port any more. By the owner only.
+  // From now on its port refuses connections, and is nobody else's while this lives. By the owner only.
   void Close();
 
   int port() const { return port_; }
@@ -44,6 +45,7 @@ class StubCollector {
   mutable Mutex mu_;
   std::vector<httplib::Request> posts_ RUNAHEAD_GUARDED_BY(mu_);
   httplib::Server server_;
+  int held_ = -1;  // a socket that is bound to the port and does not listen
   int port_ = 0;
   std::thread thread_;
 };

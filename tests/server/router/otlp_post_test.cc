@@ -4,10 +4,12 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <map>
 #include <string>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/await.h"
@@ -22,7 +24,7 @@ using testing::LongestWait;
 using testing::StubCollector;
 
 TEST(OtlpPost, SpansThatTheCollectorDidNotTakeAreSaid) {
-  StubCollector collector([](size_t, httplib::Response& response) {
+  StubCollector collector([](size_t, const std::string&, httplib::Response& response) {
     response.set_content(R"({"partialSuccess":{"rejectedSpans":"2","errorMessage":"too old"}})", "application/json");
   });
   OtlpPost post(*ParseOtlpEndpoint(collector.url()), {});
@@ -35,8 +37,9 @@ TEST(OtlpPost, AnAnswerThatIsNoneOfOtlpsTookThem) {
   for (const char* body :
        {"", "[]", "{", "\"\"", R"({"partialSuccess":{}})", R"({"partialSuccess":[]})",
         R"({"partialSuccess":{"rejectedSpans":"0"}})", R"({"partialSuccess":{"rejectedSpans":0}})"}) {
-    StubCollector collector(
-        [&](size_t, httplib::Response& response) { response.set_content(body, "application/json"); });
+    StubCollector collector([&](size_t, const std::string&, httplib::Response& response) {
+      response.set_content(body, "application/json");
+    });
     OtlpPost post(*ParseOtlpEndpoint(collector.url()), {});
     const OtlpAnswer answer = post.Send("{}", LongestWait());
     EXPECT_EQ(answer.result, OtlpResult::kTaken) << body;
@@ -44,11 +47,46 @@ TEST(OtlpPost, AnAnswerThatIsNoneOfOtlpsTookThem) {
   }
 }
 
+TEST(OtlpPost, WhatIsNoErrorTookThem) {
+  for (const int status : {200, 202, 204, 299, 199, 300, 304, 400, 500, 503}) {
+    StubCollector collector([&](size_t, const std::string&, httplib::Response& response) { response.status = status; });
+    OtlpPost post(*ParseOtlpEndpoint(collector.url()), {});
+    const OtlpAnswer answer = post.Send("{}", LongestWait());
+    EXPECT_EQ(answer.result == OtlpResult::kTaken, status / 100 == 2) << status << ": " << answer.why;
+  }
+}
+
+TEST(OtlpPost, OfALongAnswerTheStatusCounts) {
+  const std::map<int, OtlpResult> expected = {
+      {200, OtlpResult::kTaken}, {404, OtlpResult::kRefused}, {503, OtlpResult::kLater}};
+  for (const auto& [status, result] : expected) {
+    StubCollector collector([status = status](size_t, const std::string&, httplib::Response& response) {
+      response.status = status;
+      response.set_header("Retry-After", "7");
+      response.set_content(std::string(1 << 20, 'x'), "text/html");
+    });
+    OtlpPost post(*ParseOtlpEndpoint(collector.url()), {});
+    const OtlpAnswer answer = post.Send("{}", LongestWait());
+    EXPECT_EQ(answer.result, result) << status << ": " << answer.why;
+    EXPECT_EQ(answer.after.has_value(), status == 503);
+  }
+}
+
+// Each byte comes in time.
 TEST(OtlpPost, AnAnswerThatDoesNotEndIsCutOff) {
-  StubCollector collector(
-      [](size_t, httplib::Response& response) { response.set_content(std::string(1 << 20, 'x'), "application/json"); });
+  std::atomic<bool> over = false;
+  StubCollector collector([&](size_t, const std::string&, httplib::Response& response) {
+    response.body.clear();
+    response.set_content_provider("text/plain", [&](size_t, httplib::DataSink& sink) {
+      absl::SleepFor(absl::Milliseconds(2));
+      return !over && sink.write("x", 1);
+    });
+  });
   OtlpPost post(*ParseOtlpEndpoint(collector.url()), {});
-  EXPECT_EQ(post.Send("{}", LongestWait()).result, OtlpResult::kLater);
+  // Again where the first byte was late, which is not what this is about.
+  EXPECT_TRUE(testing::Await("the status counts, and nothing behind it is waited for",
+                             [&] { return post.Send("{}", absl::Milliseconds(500)).result == OtlpResult::kTaken; }));
+  over = true;
 }
 
 TEST(OtlpPost, WhatNobodyAnswersIsForAnotherTime) {
@@ -62,7 +100,7 @@ TEST(OtlpPost, WhatNobodyAnswersIsForAnotherTime) {
 
 TEST(OtlpPost, OneThatIsUnderWayEndsWhenItIsCutAndNoneFollows) {
   std::atomic<bool> over = false;
-  StubCollector collector([&](size_t, httplib::Response&) {
+  StubCollector collector([&](size_t, const std::string&, httplib::Response&) {
     EXPECT_TRUE(testing::Await("the post is over", [&] { return over.load(); }));
   });
   OtlpPost post(*ParseOtlpEndpoint(collector.url()), {});
