@@ -169,9 +169,9 @@ MemberAccess AccessOf(const RouterTls& tls, const RouterOptions& options, const 
 // In the order of construction; destroyed in reverse: calls end before what they use.
 struct RouterProcess::Parts {
   Parts(const RouterOptions& options, const ClusterKey& key, RouterTls opened_tls, ModelInfo model,
-        SharedArchive archive, std::shared_ptr<const Tokenizer> tokenizer,
-        absl::StatusOr<ChatTemplate> chat_template, std::unique_ptr<LiveTable> opened, std::unique_ptr<OwnEcho> echo,
-        std::unique_ptr<MetricRegistry> own, Keys api_keys, const OtlpHeaders& otlp_headers)
+        SharedArchive archive, std::shared_ptr<const Tokenizer> tokenizer, absl::StatusOr<ChatTemplate> chat_template,
+        std::unique_ptr<LiveTable> opened, std::unique_ptr<OwnEcho> echo, std::unique_ptr<MetricRegistry> own,
+        Keys api_keys, const OtlpHeaders& otlp_headers)
       : own_registry(std::move(own)),
         registry(*own_registry),
         keys(std::move(api_keys)),
@@ -215,7 +215,8 @@ struct RouterProcess::Parts {
             options.dns_period, RealClock()),
         service(router, {options.max_sessions, options.stall_timeout, options.max_streams}, memory.door(),
                 keys.door.get()),
-        engine(EnginePartsOf(router, std::move(archive), options.stall_timeout), EngineDoor(memory.door(), keys.door.get())) {}
+        engine(EnginePartsOf(router, std::move(archive), options.stall_timeout),
+               EngineDoor(memory.door(), keys.door.get())) {}
 
   MemoryReturn returned;
   const std::unique_ptr<MetricRegistry> own_registry;
@@ -268,10 +269,10 @@ absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const Router
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<OwnEcho> hearing, OwnEcho::Create());
   LogInfo("model", model.name, ": context ", model.context_length, ", vocabulary ", model.vocabulary_size);
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<Parts> parts, WithThreads([&]() -> absl::StatusOr<std::unique_ptr<Parts>> {
-                              return std::make_unique<Parts>(options, key, std::move(tls), std::move(model), std::move(archive),
-                                                             std::move(tokenizer), std::move(chat_template),
-                                                             std::move(table), std::move(hearing), std::move(registry),
-                                                             std::move(keys), otlp_headers);
+                              return std::make_unique<Parts>(
+                                  options, key, std::move(tls), std::move(model), std::move(archive),
+                                  std::move(tokenizer), std::move(chat_template), std::move(table), std::move(hearing),
+                                  std::move(registry), std::move(keys), otlp_headers);
                             }));
   RpcServerOptions rpc;
   rpc.listen = options.process.listen;
@@ -332,10 +333,6 @@ void RouterProcess::UpdateKeys() {
 void RouterProcess::UpdateMemory() {
   parts_->memory.Update();
   parts_->returned.Poll(RealClock().Now());
-}
-
-void RouterProcess::UpdateEngine() {
-  parts_->engine.CutStalled();
 }
 
 void RouterProcess::UpdateTls() {
