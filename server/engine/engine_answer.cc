@@ -13,9 +13,14 @@ namespace engine = vllm::grpc::engine;
 
 // gRPC's clients refuse longer messages unless they were told otherwise.
 constexpr size_t kMostMessageBytes = size_t{4} << 20;
-// Of a token that is kept, and of each of its log probabilities.
+// Of a token that is kept, of its messages where it has log probabilities, and of each alternative in them.
 constexpr int64_t kIdBytes = 4;
+constexpr int64_t kScoredBytes = 128;
 constexpr int64_t kLogprobBytes = 16;
+
+int64_t BytesOf(const v1::TokenLogprobs& scored) {
+  return kScoredBytes + kLogprobBytes * scored.top_size();
+}
 
 // The likeliest `most`. The public service names the token itself first, wherever it stands among them.
 void FillTop(const v1::TokenLogprobs& token, int most, engine::TopLogProbs& out) {
@@ -70,10 +75,14 @@ absl::StatusOr<std::optional<engine::GenerateResponse>> EngineAnswer::Add(const 
   }
   if (told && told->ByteSizeLong() > kMostMessageBytes) {
     return absl::OutOfRangeError(absl::StrCat("the answer has ", told->ByteSizeLong(), " bytes, more than the ",
-                                              kMostMessageBytes,
-                                              " that clients of gRPC take; ask for a stream, or fewer logprobs"));
+                                              kMostMessageBytes, " that clients of gRPC take; ", WayToLess()));
   }
   return told;
+}
+
+absl::string_view EngineAnswer::WayToLess() const {
+  if (prompt_bytes_ > bytes_ / 2) return "ask for fewer prompt_logprobs, or none";
+  return stream_ ? "ask for fewer tokens" : "ask for a stream, or fewer logprobs";
 }
 
 EngineAnswer::One* EngineAnswer::Of(int32_t answer) {
@@ -90,7 +99,8 @@ void EngineAnswer::Keep(const v1::PromptLogprobs& scored) {
     prompt_logprobs_.add_token_ids(static_cast<uint32_t>(token.top(0).id()));
     engine::TopLogProbs& tops = *prompt_logprobs_.add_top_logprobs();
     if (index > 1) FillTop(token, prompt_most_, tops);
-    bytes_ += kLogprobBytes * (2 + token.top_size());
+    bytes_ += BytesOf(token);
+    prompt_bytes_ += BytesOf(token);
   }
 }
 
@@ -99,7 +109,7 @@ std::optional<engine::GenerateResponse> EngineAnswer::Tell(One& one, const v1::T
   bytes_ += kIdBytes * tokens.ids_size();
   if (!stream_) {
     if (has_logprobs_) AddLogprobs(tokens, most_, one.logprobs);
-    for (const v1::TokenLogprobs& token : tokens.logprobs()) bytes_ += kLogprobBytes * (2 + token.top_size());
+    for (const v1::TokenLogprobs& token : tokens.logprobs()) bytes_ += BytesOf(token);
     return std::nullopt;
   }
   engine::GenerateResponse response;

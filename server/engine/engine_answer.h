@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "runahead/v1/inference.pb.h"
 #include "vllm/grpc/engine/vllm_engine.pb.h"
 
@@ -23,6 +24,9 @@ class EngineAnswer {
 
   // What is kept here takes about so many bytes.
   int64_t bytes() const { return bytes_; }
+
+  // What to ask for instead where that is too much, to be read after a semicolon.
+  absl::string_view WayToLess() const;
 
  private:
   // One of n.
@@ -46,6 +50,7 @@ class EngineAnswer {
   std::vector<One> answers_;
   vllm::grpc::engine::InputLogProbs prompt_logprobs_;
   int64_t bytes_ = 0;
+  int64_t prompt_bytes_ = 0;  // of them, of the prompt's log probabilities
 };
 
 }  // namespace runahead

@@ -10,6 +10,13 @@ namespace runahead {
 
 namespace engine = vllm::grpc::engine;
 
+namespace {
+
+// Answers come and go within about this time.
+constexpr absl::Duration kAnswersGoAfter = absl::Seconds(1);
+
+}  // namespace
+
 // The call of the public service. It lives until gRPC is done with it.
 class EngineGenerate::Upstream final : public grpc::ClientReadReactor<v1::GenerateResponse> {
  public:
@@ -32,6 +39,7 @@ class EngineGenerate::Upstream final : public grpc::ClientReadReactor<v1::Genera
  private:
   void OnReadDone(bool ok) override {
     if (!ok) return RemoveHold();
+    request_ = v1::GenerateRequest();  // it was sent, and is counted no more from now on
     owner_->Came(response_);
   }
   void OnDone(const grpc::Status& status) override {
@@ -42,7 +50,7 @@ class EngineGenerate::Upstream final : public grpc::ClientReadReactor<v1::Genera
 
   std::shared_ptr<EngineGenerate> owner_;
   std::shared_ptr<Upstream> itself_;
-  const v1::GenerateRequest request_;
+  v1::GenerateRequest request_;  // until the first answer
   grpc::ClientContext context_;
   v1::GenerateResponse response_;
 };
@@ -68,11 +76,11 @@ void EngineGenerate::Start(engine::GenerateRequest& request, v1::Inference::Stub
   if (!mapped.ok()) return End(ToGrpcStatus(mapped.status()));
   answer_.emplace(request.stream(), *mapped);
   const auto upstream = std::make_shared<Upstream>(shared_from_this(), *std::move(mapped));
-  open_.Add(name_, shared_from_this());
   {
     MutexLock lock(mu_);
     upstream_ = upstream;
   }
+  open_.Add(name_, shared_from_this());  // who finds it may cancel the call, which keeps that until it begins
   upstream->Start(stub, upstream);
 }
 
@@ -99,8 +107,9 @@ void EngineGenerate::Came(const v1::GenerateResponse& event) {
 
 absl::Status EngineGenerate::TakeAnswerMemory() {
   if (memory_.Resize(answer_->bytes())) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      "there is no memory left for what is kept of the answer; ask for a stream, or fewer logprobs");
+  return WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat(
+                            "there is no memory left for what is kept of the answer; ", answer_->WayToLess())),
+                        kAnswersGoAfter);
 }
 
 void EngineGenerate::OnWriteDone(bool ok) {

@@ -2,6 +2,7 @@
 
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -12,6 +13,7 @@
 #include "server/engine/engine_caller.h"
 #include "server/engine/engine_generate.h"
 #include "server/rpc/status.h"
+#include "server/rpc/take_memory.h"
 
 namespace runahead {
 namespace {
@@ -24,6 +26,10 @@ constexpr char kNowhere[] = "/dev/null/GetTokenizer";
 
 // What has become of a drain, or of a start, is seen within about this time.
 constexpr absl::Duration kTryAgainAfter = absl::Seconds(1);
+
+// How often it is looked for streams whose clients take nothing.
+constexpr absl::Duration kSoonestLook = absl::Milliseconds(50);
+constexpr absl::Duration kLatestLook = absl::Seconds(1);
 
 std::string Sha256Hex(absl::string_view bytes) {
   std::string hash(EVP_MAX_MD_SIZE, '\0');
@@ -66,7 +72,7 @@ EngineService::EngineService(EngineParts parts, CallDoor door)
     : MessageService(std::move(door)),
       parts_(std::move(parts)),
       began_(parts_.clock.Now()),
-      archiving_("archive", /*threads=*/1) {
+      steps_("engine", /*threads=*/1) {
   Stream("Generate", &EngineService::BeginGenerate);
   Stream("GetTokenizer", &EngineService::BeginTokenizer);
   Unary("HealthCheck", &EngineService::HealthCheck);
@@ -74,6 +80,20 @@ EngineService::EngineService(EngineParts parts, CallDoor door)
   Unary("GetModelInfo", &EngineService::GetModelInfo);
   Unary("GetServerInfo", &EngineService::GetServerInfo);
   Unary("GetLoads", &EngineService::GetLoads);
+  steps_.Start(CutStalled());
+}
+
+EngineService::~EngineService() {
+  ending_ = true;
+  at_end_.Notify();
+}
+
+Task<> EngineService::CutStalled() {
+  const absl::Duration period = std::clamp(parts_.stall_timeout / 4, kSoonestLook, kLatestLook);
+  while (!ending_) {
+    open_.CutStalled(parts_.clock.Now(), parts_.stall_timeout);
+    co_await at_end_.Until(parts_.clock, parts_.clock.Now() + period);
+  }
 }
 
 void EngineService::Connect(std::shared_ptr<grpc::Channel> channel, DrainGate& gate, std::function<bool()> serving) {
@@ -198,14 +218,16 @@ grpc::ServerUnaryReactor* EngineService::GetLoads(Context* context, const engine
 }
 
 grpc::ServerWriteReactor<engine::GetTokenizerChunk>* EngineService::BeginTokenizer(
-    Context* context, const engine::GetTokenizerRequest* /*request*/) {
+    Context* context, engine::GetTokenizerRequest& /*request*/, ByteBudget::Lease memory) {
   absl::StatusOr<Entered> entered = Enter();
-  const auto stream = TokenizerStream::Create(*context, open_, parts_.clock,
-                                              entered.ok() ? std::move(entered->pass) : DrainGate::Pass());
-  if (entered.ok()) {
-    archiving_.Start(SendTokenizer(stream));
+  absl::Status status = entered.status();
+  if (status.ok()) status = TakeMemory(memory, TokenizerStream::kMemory);
+  const auto stream = TokenizerStream::Create(
+      *context, {open_, parts_.clock, entered.ok() ? std::move(entered->pass) : DrainGate::Pass(), std::move(memory)});
+  if (status.ok()) {
+    steps_.Start(SendTokenizer(stream));
   } else {
-    stream->Send(entered.status());
+    stream->Send(status);
   }
   return stream.get();
 }

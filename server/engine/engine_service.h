@@ -19,7 +19,9 @@
 #include "server/engine/open_writes.h"
 #include "server/engine/tokenizer_stream.h"
 #include "server/rpc/message_service.h"
+#include "server/task/task.h"
 #include "server/task/thread_executor.h"
+#include "server/task/wake.h"
 #include "vllm/grpc/engine/vllm_engine.grpc.pb.h"
 
 namespace runahead {
@@ -45,15 +47,13 @@ class EngineService final : public MessageService<vllm::grpc::engine::VllmEngine
  public:
   // What `parts` and `door` name outlives the service; destroy the gRPC server before it.
   EngineService(EngineParts parts, CallDoor door);
+  ~EngineService() override;
 
   // The public service, and where calls get their pass, both of a running server. Calls that come before are
   // UNAVAILABLE. Called once. `gate` outlives all calls; `serving` says whether requests can be answered, on any
   // thread.
   void Connect(std::shared_ptr<grpc::Channel> channel, DrainGate& gate, std::function<bool()> serving)
       RUNAHEAD_EXCLUDES(mu_);
-
-  // Ends streams whose clients take nothing. Called again and again by one thread.
-  void CutStalled() { open_.CutStalled(parts_.clock.Now(), parts_.stall_timeout); }
 
  private:
   using Context = grpc::CallbackServerContext;
@@ -69,7 +69,7 @@ class EngineService final : public MessageService<vllm::grpc::engine::VllmEngine
   grpc::ServerWriteReactor<vllm::grpc::engine::GenerateResponse>* BeginGenerate(
       Context* context, vllm::grpc::engine::GenerateRequest& request, ByteBudget::Lease memory);
   grpc::ServerWriteReactor<vllm::grpc::engine::GetTokenizerChunk>* BeginTokenizer(
-      Context* context, const vllm::grpc::engine::GetTokenizerRequest* request);
+      Context* context, vllm::grpc::engine::GetTokenizerRequest& request, ByteBudget::Lease memory);
   UnaryReactor* HealthCheck(Context* context, const vllm::grpc::engine::HealthCheckRequest* request,
                             vllm::grpc::engine::HealthCheckResponse* response) override;
   UnaryReactor* Abort(Context* context, const vllm::grpc::engine::AbortRequest* request,
@@ -88,6 +88,8 @@ class EngineService final : public MessageService<vllm::grpc::engine::VllmEngine
   // Has `fill` make the answer of what the public service says of its model.
   UnaryReactor* AnswerByModel(Context* context, Fill fill);
   EngineParts::Load LoadNow() const;
+  // Ends, again and again, streams whose clients take nothing, also while the server drains.
+  Task<> CutStalled();
   Task<> SendTokenizer(std::shared_ptr<TokenizerStream> stream);
   absl::StatusOr<std::shared_ptr<const SummedArchive>> Archive();
 
@@ -96,8 +98,10 @@ class EngineService final : public MessageService<vllm::grpc::engine::VllmEngine
   OpenWrites open_;
   mutable Mutex mu_;
   std::shared_ptr<const Connection> connection_ RUNAHEAD_GUARDED_BY(mu_);
-  std::shared_ptr<const SummedArchive> archive_;  // of archiving_'s thread; null: not made yet
-  ThreadExecutor archiving_;                      // the last, for what runs there uses the rest
+  std::shared_ptr<const SummedArchive> archive_;  // of steps_' thread; null: not made yet
+  std::atomic<bool> ending_ = false;
+  Wake at_end_;
+  ThreadExecutor steps_;  // the last, for what runs there uses the rest
 };
 
 }  // namespace runahead

@@ -7,9 +7,9 @@
 
 namespace runahead {
 
-std::shared_ptr<TokenizerStream> TokenizerStream::Create(grpc::CallbackServerContext& context, OpenWrites& open,
-                                                         Clock& clock, DrainGate::Pass pass) {
-  std::shared_ptr<TokenizerStream> stream(new TokenizerStream(context, open, clock, std::move(pass)));
+std::shared_ptr<TokenizerStream> TokenizerStream::Create(grpc::CallbackServerContext& context, Holds holds) {
+  OpenWrites& open = holds.open;
+  std::shared_ptr<TokenizerStream> stream(new TokenizerStream(context, std::move(holds)));
   open.Add("", stream);
   MutexLock lock(stream->mu_);
   stream->itself_ = stream;
@@ -17,15 +17,15 @@ std::shared_ptr<TokenizerStream> TokenizerStream::Create(grpc::CallbackServerCon
 }
 
 void TokenizerStream::Send(absl::StatusOr<std::shared_ptr<const SummedArchive>> archive) {
-  if (!archive.ok()) return Finish(ToGrpcStatus(archive.status()));
   MutexLock lock(mu_);
+  if (!archive.ok()) return End(ToGrpcStatus(archive.status()));
   archive_ = *std::move(archive);
   Next();
 }
 
 void TokenizerStream::Next() {
   const std::string& bytes = *archive_->bytes;
-  if (sent_ == bytes.size()) return Finish(grpc::Status::OK);
+  if (sent_ == bytes.size()) return End(grpc::Status::OK);
   const size_t size = std::min(kChunkBytes, bytes.size() - sent_);
   writing_.set_data(bytes.data() + sent_, size);
   sent_ += size;
@@ -37,8 +37,13 @@ void TokenizerStream::Next() {
 void TokenizerStream::OnWriteDone(bool ok) {
   MutexLock lock(mu_);
   write_began_ = absl::InfiniteFuture();
-  if (!ok) return Finish(grpc::Status::CANCELLED);
+  if (!ok) return End(grpc::Status::CANCELLED);
   Next();
+}
+
+void TokenizerStream::End(const grpc::Status& status) {
+  memory_ = {};  // before the client hears
+  Finish(status);
 }
 
 void TokenizerStream::CutIfStalled(absl::Time now, absl::Duration timeout) {

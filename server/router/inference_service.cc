@@ -201,20 +201,22 @@ Task<> InferenceService::RunSession(std::shared_ptr<GenerateReactor> reactor,
   if (request.n() > 1) {
     AnswerGroup answers(parts_, steps_, std::move(request), arrival, reactor->deadline(), reactor->cancel(), *reactor,
                         caller, std::move(memory), std::move(owner.tenant), std::move(owner.grant));
-    co_await Answer(answers, *reactor, *place, timeout.get(), arrival);
+    co_await Answer(answers, *reactor, std::move(place), timeout.get(), arrival);
   } else {
     Session session(parts_, std::move(request), arrival, reactor->deadline(), reactor->cancel(), *reactor, caller,
                     std::move(memory), std::move(owner.tenant), std::move(owner.grant));
-    co_await Answer(session, *reactor, *place, timeout.get(), arrival);
+    co_await Answer(session, *reactor, std::move(place), timeout.get(), arrival);
   }
   Forget(reactor);
 }
 
 template <typename Answering>
-Task<> InferenceService::Answer(Answering& answering, GenerateReactor& reactor, SessionPlaces::Place& place,
-                                RequestTimeout* timeout, absl::Time arrival) {
-  const std::function<void()> settled = [&place] { place.Settle(); };
+Task<> InferenceService::Answer(Answering& answering, GenerateReactor& reactor,
+                                std::unique_ptr<SessionPlaces::Place> place, RequestTimeout* timeout,
+                                absl::Time arrival) {
+  const std::function<void()> settled = [&place = *place] { place.Settle(); };
   const absl::Status status = co_await answering.Run(settled);
+  place.reset();  // before the client hears of the end: it may send the next one then
   if (timeout != nullptr) timeout->End();
   parts_.metrics.RequestFinished(status.code(), parts_.clock.Now() - arrival);
   RequestRecord record = answering.Record(status);

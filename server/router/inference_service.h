@@ -82,10 +82,11 @@ class InferenceService final : public MessageService<v1::Inference> {
   Task<> RunSession(std::shared_ptr<GenerateReactor> reactor, std::unique_ptr<SessionPlaces::Place> place,
                     v1::GenerateRequest request, absl::Time arrival, std::optional<TraceContext> caller,
                     ByteBudget::Lease memory, RequestOwner owner) RUNAHEAD_EXCLUDES(mu_);
-  // `answering`, a Session or an AnswerGroup, gives what the call is told; then it waits until the client has all.
+  // `answering`, a Session or an AnswerGroup, gives what the call is told; then it gives the place back, and waits
+  // until the client has all.
   template <typename Answering>
-  Task<> Answer(Answering& answering, GenerateReactor& reactor, SessionPlaces::Place& place, RequestTimeout* timeout,
-                absl::Time arrival);
+  Task<> Answer(Answering& answering, GenerateReactor& reactor, std::unique_ptr<SessionPlaces::Place> place,
+                RequestTimeout* timeout, absl::Time arrival);
   void Forget(const std::shared_ptr<GenerateReactor>& reactor) RUNAHEAD_EXCLUDES(mu_);
 
   const RouterParts& parts_;

@@ -24,7 +24,6 @@ absl::Status RunRouter(const RouterOptions& options, StopSignal& stop) {
     router->UpdateTable();
     router->UpdateKeys();
     router->UpdateMemory();
-    router->UpdateEngine();
     router->UpdateTls();
   } while (!stop.Wait(kHealthPeriod));
   LogInfo("main", "stopping: draining for up to ", absl::FormatDuration(options.process.drain_timeout));

@@ -335,10 +335,6 @@ void RouterProcess::UpdateMemory() {
   parts_->returned.Poll(RealClock().Now());
 }
 
-void RouterProcess::UpdateEngine() {
-  parts_->engine.CutStalled();
-}
-
 void RouterProcess::UpdateTls() {
   const absl::Time now = absl::Now();
   if (parts_->tls.port != nullptr) parts_->tls.port->Poll(now, parts_->port_tls_metrics);

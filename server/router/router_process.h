@@ -34,9 +34,6 @@ class RouterProcess {
   // Memory that was freed is given back, and what is taken is told. Called again and again by main's thread.
   void UpdateMemory();
 
-  // Streams of engine calls whose clients take nothing end. Called again and again by main's thread.
-  void UpdateEngine();
-
   // Certificates follow their files. Called again and again by main's thread.
   void UpdateTls();
 

@@ -178,6 +178,9 @@ class ComposeTest(unittest.TestCase):
             drain = yaml.safe_load(self.config_file(name).read_text())["drain_timeout"]
             self.assertGreater(seconds(self.services[name]["stop_grace_period"]), seconds(drain))
             self.assertEqual(self.services[name]["stop_signal"], "SIGTERM")
+        smg = self.services["smg"]
+        (grace,) = [a.partition("=")[2] for a in smg["command"] if a.startswith("--shutdown-grace-period-secs=")]
+        self.assertGreater(seconds(smg["stop_grace_period"]), int(grace))
 
     def test_they_run_without_root_and_write_nowhere(self):
         for name in (*OURS, "model", "smg"):

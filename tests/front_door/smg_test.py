@@ -44,17 +44,24 @@ def free_ports(count):
 class Smg(live.Process):
     """SMG in front of the router at `router`, which gives it the tokenizer, until the block ends."""
 
+    STARTS = 5  # at most: somebody else may take a port before SMG does
+
     def __init__(self, folder, router, *arguments):
-        port, metrics = free_ports(2)
-        super().__init__(folder, f"smg-{port}", [
-            sys.executable, "-m", "smg.launch_router", "--host", "127.0.0.1", "--port", port, "--worker-urls",
-            f"grpc://{router}", "--prometheus-host", "127.0.0.1", "--prometheus-port", metrics, *arguments], stdout=subprocess.DEVNULL, cwd=folder)
-        self.root = f"http://127.0.0.1:{port}"
-        try:
-            live.until(self.serves, "SMG serves the model")
-        except BaseException:
-            self.__exit__()
-            raise
+        for left in reversed(range(self.STARTS)):
+            port, metrics = free_ports(2)
+            super().__init__(folder, f"smg-{port}", [
+                sys.executable, "-m", "smg.launch_router", "--host", "127.0.0.1", "--port", port, "--worker-urls",
+                f"grpc://{router}", "--prometheus-host", "127.0.0.1", "--prometheus-port", metrics, *arguments],
+                stdout=subprocess.DEVNULL, cwd=folder)
+            self.root = f"http://127.0.0.1:{port}"
+            try:
+                live.until(self.serves, "SMG serves the model")
+                return
+            except BaseException:
+                ended = self.process.poll() is not None
+                self.__exit__()
+                if not (ended and left):
+                    raise
 
     def serves(self):
         self.check()
@@ -247,11 +254,23 @@ class OverloadTest(fixture.unittest.TestCase):
     def refused(self):
         return requests_of(live.fetch(f"http://{self.router['metrics']}/metrics"), "RESOURCE_EXHAUSTED")
 
+    def opened(self, smg, body):
+        """The stream that has the router's only place, once what was asked before has left it."""
+        def open_it():
+            try:
+                return smg.open("/v1/completions", body)
+            except urllib.error.HTTPError as error:
+                with error:
+                    if error.code != 429:
+                        raise
+                return None
+        return live.until(open_it, "the place is free")
+
     def ask(self, *arguments):
         """Status of one request of a client while the router has another, and how many calls the router refused."""
         with Smg(self.folder, self.router["address"], *arguments) as smg:
             long = {"prompt": "hello", "max_tokens": fixture.LONG, "ignore_eos": True, "stream": True}
-            with smg.open("/v1/completions", long) as first:
+            with self.opened(smg, long) as first:
                 first.readline()  # it runs
                 before = self.refused()
                 status, answer = smg.post("/v1/completions", {"prompt": "hello", "max_tokens": 1})
@@ -266,7 +285,7 @@ class OverloadTest(fixture.unittest.TestCase):
         with Smg(self.folder, self.router["address"], "--disable-retries", "--max-concurrent-requests=1",
                  "--queue-size=0") as smg:
             long = {"prompt": "hello", "max_tokens": fixture.LONG, "ignore_eos": True, "stream": True}
-            with smg.open("/v1/completions", long) as first:
+            with self.opened(smg, long) as first:
                 first.readline()
                 before = self.refused()
                 with self.assertRaises(urllib.error.HTTPError) as refused:

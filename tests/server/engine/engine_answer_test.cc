@@ -111,6 +111,51 @@ TEST(EngineAnswer, ThePromptsLogprobsComeOnceWithTheFirstMessage) {
   }
 }
 
+TEST(EngineAnswer, CountsNoLessThanLogprobsTake) {
+  for (const int tops : {1, 20}) {
+    v1::TokenLogprobs scored;
+    for (int i = 0; i <= tops; ++i) {
+      scored.add_top()->set_id(i);
+      scored.mutable_top(i)->set_logprob(-1.0F);
+    }
+    EngineAnswer answer(/*stream=*/false,
+                        Request(absl::StrCat("prompt_logprobs: ", tops, " sampling { logprobs: ", tops, " }")));
+    Told(answer, kStarted);
+    v1::GenerateResponse prompt, tokens;
+    for (int i = 0; i < 1000; ++i) {
+      *prompt.mutable_prompt_logprobs()->add_logprobs() = scored;
+      *tokens.mutable_tokens()->add_logprobs() = scored;
+    }
+    ASSERT_TRUE(answer.Add(prompt).ok());
+    const int64_t of_prompt = answer.bytes();
+    ASSERT_TRUE(answer.Add(tokens).ok());
+    const int64_t of_output = answer.bytes() - of_prompt;
+    const engine::GenerateComplete complete = Told(answer, kStopped).complete();
+    EXPECT_GE(of_prompt, static_cast<int64_t>(complete.input_logprobs().SpaceUsedLong())) << tops;
+    EXPECT_GE(of_output, static_cast<int64_t>(complete.output_logprobs().SpaceUsedLong())) << tops;
+  }
+}
+
+TEST(EngineAnswer, WhereThePromptsLogprobsAreTooLongTheyAreNamed) {
+  for (const bool stream : {true, false}) {
+    EngineAnswer answer(stream, Request("prompt_logprobs: 20"));
+    Told(answer, kStarted);
+    v1::GenerateResponse prompt;
+    for (int i = 0; i < 30'000; ++i) {
+      v1::TokenLogprobs& scored = *prompt.mutable_prompt_logprobs()->add_logprobs();
+      for (int top = 0; top < 20; ++top) {
+        scored.add_top()->set_id(1 << 28);
+        scored.mutable_top(top)->set_logprob(-1.0F);
+      }
+    }
+    ASSERT_TRUE(answer.Add(prompt).ok());
+    const absl::Status refused = answer.Add(Event(stream ? "tokens { ids: 5 }" : kStopped)).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kOutOfRange);
+    EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("fewer prompt_logprobs"));
+    EXPECT_THAT(std::string(refused.message()), ::testing::Not(::testing::HasSubstr("ask for a stream")));
+  }
+}
+
 TEST(EngineAnswer, ATooLongMessageIsAnErrorThatSaysWhatToDo) {
   EngineAnswer answer(/*stream=*/false, {});
   v1::GenerateResponse tokens;

@@ -54,6 +54,29 @@ class EngineCall {
   std::unique_ptr<grpc::ClientReaderInterface<engine::GenerateResponse>> reader_;
 };
 
+// Drains a server on a thread of its own. `end_calls` ends those that a test which fails leaves.
+class Draining {
+ public:
+  Draining(RpcServer& server, std::function<void()> end_calls)
+      : end_calls_(std::move(end_calls)),
+        thread_([this, &server] { all_ended_ = server.Drain(testing::LongestWait()); }) {}
+  ~Draining() {
+    if (!thread_.joinable()) return;
+    end_calls_();
+    thread_.join();
+  }
+  // Waits for its end. Whether all calls had ended by themselves.
+  bool AllEnded() {
+    thread_.join();
+    return all_ended_;
+  }
+
+ private:
+  const std::function<void()> end_calls_;
+  bool all_ended_ = false;
+  std::thread thread_;  // the last, for it uses the rest
+};
+
 class EngineServiceTest : public testing::RouterFixture {
  protected:
   void StartEngine(const testing::RouterSetup& setup = {}, CallDoor door = {}) {
@@ -93,6 +116,25 @@ class EngineServiceTest : public testing::RouterFixture {
   engine::GenerateRequest Endless(const std::string& name) {
     decode_[0]->Change([](FakeBehaviour& behaviour) { behaviour.decode_until = 2; });
     return Request(name, 100);
+  }
+  // One whose sessions wait for clients longer than any test: what cuts those off is the engine service.
+  static testing::RouterSetup PatientRouter() {
+    testing::RouterSetup setup;
+    setup.stall_timeout = 2 * testing::LongestWait();
+    return setup;
+  }
+  // A client of it takes nothing of a stream beyond what its window has room for, until it reads.
+  std::unique_ptr<engine::VllmEngine::StubInterface> StubThatReadsNothing() {
+    return engine::VllmEngine::NewStub(
+        MakeChannel(engine_server_->address(), kProcessKeepAlive, {}, {}, /*read_ahead=*/false));
+  }
+  engine::GenerateRequest MoreThanAWindow() {
+    engine::GenerateRequest request = Request("stalled", 4000);
+    request.mutable_tokenized()->clear_input_ids();
+    request.mutable_tokenized()->add_input_ids(5);
+    request.mutable_sampling_params()->set_logprobs(20);
+    decode_[0]->Change([](FakeBehaviour& behaviour) { behaviour.logprobs = 20; });
+    return request;
   }
   static engine::GenerateRequest Request(const std::string& name, uint32_t max_tokens) {
     engine::GenerateRequest request;
@@ -270,22 +312,56 @@ TEST_F(EngineServiceTest, KeysGoOnToThePublicServiceAndCountOnce) {
 }
 
 TEST_F(EngineServiceTest, WhoTakesNothingIsCutOff) {
-  StartConnected();
-  engine::GenerateRequest request = Request("stalled", 4000);
-  request.mutable_tokenized()->clear_input_ids();
-  request.mutable_tokenized()->add_input_ids(5);
-  request.mutable_sampling_params()->set_logprobs(20);
-  decode_[0]->Change([](FakeBehaviour& behaviour) { behaviour.logprobs = 20; });
-  const auto stub = engine::VllmEngine::NewStub(
-      MakeChannel(engine_server_->address(), kProcessKeepAlive, {}, {}, /*read_ahead=*/false));
-  EngineCall call(*stub, request);
+  StartConnected(PatientRouter());
+  const auto stub = StubThatReadsNothing();
+  EngineCall call(*stub, MoreThanAWindow());
   ASSERT_TRUE(MetricBecomes("runahead_requests_in_flight", 1));
   ASSERT_TRUE(testing::Await("the request has ended", [&] {
     clock_.Advance(absl::Seconds(31));
-    engine_->CutStalled();
     return Metric("runahead_requests_in_flight") == 0;
   }));
   EXPECT_EQ(call.Finish().code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(EngineServiceTest, WhoTakesNothingIsCutOffWhileTheServerDrains) {
+  archive_ = std::string(size_t{8} << 20, 'z');
+  StartConnected(PatientRouter());
+  const auto stub = StubThatReadsNothing();
+  EngineCall call(*stub, MoreThanAWindow());
+  grpc::ClientContext context;
+  const auto tokenizer = stub->GetTokenizer(&context, {});
+  ASSERT_TRUE(testing::Await("both calls are there", [&] { return engine_server_->gate().inside() == 2; }));
+  Draining draining(*engine_server_, [&] {
+    context.TryCancel();
+    call.Cancel();
+  });
+  ASSERT_TRUE(testing::Await("it has drained", [&] {
+    clock_.Advance(absl::Seconds(31));
+    return engine_server_->gate().inside() == 0;
+  }));
+  EXPECT_TRUE(draining.AllEnded());
+}
+
+TEST_F(EngineServiceTest, TokenizersThatNobodyTakesAreBounded) {
+  archive_ = std::string(size_t{8} << 20, 'z');
+  ByteBudget memory(TokenizerStream::kMemory * 3 / 2);
+  CallDoor door;
+  door.memory = &memory;
+  StartEngine({}, std::move(door));
+  Connect();
+  const auto stub = StubThatReadsNothing();
+  grpc::ClientContext context;
+  const auto reader = stub->GetTokenizer(&context, {});
+  ASSERT_TRUE(testing::Await("it has its memory", [&] { return memory.taken() >= TokenizerStream::kMemory; }));
+  absl::Status refused;
+  EXPECT_TRUE(Tokenizer(refused).empty());
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+  EXPECT_TRUE(RetryAfter(refused).has_value());
+  context.TryCancel();
+  EXPECT_TRUE(testing::Await("it has given its memory back", [&] { return memory.taken() == 0; }));
+  EXPECT_FALSE(Tokenizer(refused).empty());
+  EXPECT_TRUE(refused.ok()) << refused;
+  TearDown();  // before the memory
 }
 
 TEST_F(EngineServiceTest, BeforeItIsConnectedItIsNotHealthyAndAnswersNothing) {
@@ -348,7 +424,7 @@ TEST_F(EngineServiceTest, TheTokenizerComesInPiecesWithItsSum) {
     for (const engine::GetTokenizerChunk& chunk : chunks) bytes += chunk.data();
     EXPECT_EQ(bytes, *archive_);
     EXPECT_EQ(chunks[0].sha256(), "");
-    EXPECT_EQ(chunks[2].sha256(), "38998c65015daa9bedc9cb31e2fb2431f0c5a0cc9429dbbfbda08b4a8bd06ad3");
+    EXPECT_EQ(chunks[2].sha256(), "d242cbf0c3397fbbd4ef7bcf45c83f870d0a60cb1376a2b9eb29f92b7ef59d21");
   }
   EXPECT_EQ(archived_, 1);
 }
@@ -368,7 +444,7 @@ TEST_F(EngineServiceTest, CallsThatRunMayEndWhileTheServerDrains) {
   StartConnected();
   EngineCall call(*stub_of_engine_, Endless("last"));
   ASSERT_TRUE(call.Read().has_value());
-  std::thread drain([&] { EXPECT_TRUE(engine_server_->Drain(testing::LongestWait())); });
+  Draining draining(*engine_server_, [&] { call.Cancel(); });
   ASSERT_TRUE(testing::Await("the gate is closed", [&] { return engine_server_->gate().closed(); }));
   const absl::Status refused = EngineCall(*stub_of_engine_, Request("new", 2)).Finish();
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
@@ -379,7 +455,7 @@ TEST_F(EngineServiceTest, CallsThatRunMayEndWhileTheServerDrains) {
   decode_[0]->Change([](FakeBehaviour& behaviour) { behaviour.decode_until = 1 << 30; });
   ASSERT_TRUE(Abort({"last"}).ok());
   EXPECT_EQ(call.Finish().code(), absl::StatusCode::kCancelled);
-  drain.join();
+  EXPECT_TRUE(draining.AllEnded());
 }
 
 }  // namespace

@@ -116,6 +116,21 @@ TEST_F(InferenceServiceTest, StreamsThatDecodeDoNotKeepPromptsFromPrefill) {
   for (auto& stream : streams) EXPECT_TRUE(stream->Finish().status.ok());
 }
 
+TEST_F(InferenceServiceTest, WhoHasAnsweredKeepsNobodyOutWhileItsClientReads) {
+  Start({.prefill = 1, .queue_size = 0, .max_streams = 1});
+  decode_[0]->Change([](FakeBehaviour& b) { b.logprobs = 20; });
+  const auto stub =
+      v1::Inference::NewStub(MakeChannel(server_->address(), kProcessKeepAlive, {}, {}, /*read_ahead=*/false));
+  v1::GenerateRequest request = Ids(5, 4000);
+  request.mutable_sampling()->set_logprobs(20);  // more than a window has room for
+  Call unread(*stub, request);
+  ASSERT_TRUE(MetricBecomes("runahead_requests_total{code=\"OK\",model=\"tiny\"}", 1));
+  ASSERT_EQ(Metric("runahead_requests_in_flight"), 1) << "its client has taken it all";
+  const Got next = Generate(Ids(5, 1));
+  EXPECT_TRUE(next.status.ok()) << next.status;
+  EXPECT_TRUE(unread.Finish().status.ok());
+}
+
 TEST_F(InferenceServiceTest, WhoWaitsForDecodeMemoryDoesNotKeepOthersFromPrefill) {
   Start({.prefill = 1, .queue_size = 16, .max_sessions = 1});
   decode_[0]->Change([](FakeBehaviour& b) { b.reserve = false; });
