@@ -59,6 +59,21 @@ class LateMasksTest : public testing::DecodeEngineTest {
     }
     return output;
   }
+  // The door is shut, and opens for each mask when another sequence has five tokens more: so masks are late.
+  void ExpectTokensBesideAnother(const DecodeSequence& slow, CollectingSink& late, int masks) {
+    const DecodeSequence plain = MakeSequence(2, 40, 60);
+    mask_door_.AwaitComing(1);
+    const auto other = AddFilled(plain);
+    for (int mask = 1; mask <= masks; ++mask) {
+      mask_door_.AwaitComing(mask);
+      other->AwaitTokens(5 * mask);
+      mask_door_.LetPass(1);
+    }
+    EXPECT_EQ(late.AwaitEnd(), absl::OkStatus());
+    EXPECT_EQ(late.ids(), ExpectedWithForm(slow));
+    EXPECT_EQ(other->AwaitEnd(), absl::OkStatus());
+    EXPECT_EQ(other->ids(), ExpectedTokens(plain));
+  }
   int64_t LateMasks() {
     engine_ = nullptr;
     int64_t late = 0;
@@ -118,26 +133,14 @@ TEST_F(LateMasksTest, AreWaitedForWhereNobodyElseDraws) {
   EXPECT_EQ(LateMasks(), 0);
 }
 
-// The door of each mask opens when another sequence has a token more: so each token of the form is late.
 TEST_F(LateMasksTest, TakeNothingFromPromptsThatStepsCompute) {
   MakeEngine(16, /*step_rows=*/8);
   mask_door_.Shut();
   DecodeSequence slow = MakeSequence(1, 30, 6, /*handed=*/0);
   slow.rules.structure = {.kind = StructureKind::kRegex, .text = "slow"};
   slow.output_ids = {};
-  const DecodeSequence plain = MakeSequence(2, 40, 60);
   const auto late = AddFilled(slow);
-  mask_door_.AwaitComing(1);
-  const auto other = AddFilled(plain);
-  for (int token = 1; token <= 6; ++token) {
-    mask_door_.AwaitComing(token);
-    other->AwaitTokens(5 * token);
-    mask_door_.LetPass(1);
-  }
-  EXPECT_EQ(late->AwaitEnd(), absl::OkStatus());
-  EXPECT_EQ(late->ids(), ExpectedWithForm(slow));
-  EXPECT_EQ(other->AwaitEnd(), absl::OkStatus());
-  EXPECT_EQ(other->ids(), ExpectedTokens(plain));
+  ExpectTokensBesideAnother(slow, *late, 6);
   EXPECT_GE(LateMasks(), 1);
 }
 
@@ -151,19 +154,9 @@ TEST_F(LateMasksTest, TakeNothingFromStaticWindows) {
   };
   engine_ = *DecodeEngine::Create(device_, model_, *store_, std::move(options), clock_);
   mask_door_.Shut();
-  const DecodeSequence slow = WithForm(1, "slow", 6), plain = MakeSequence(2, 40, 60);
+  const DecodeSequence slow = WithForm(1, "slow", 6);
   const auto late = AddFilled(slow);
-  mask_door_.AwaitComing(1);
-  const auto other = AddFilled(plain);
-  for (int token = 1; token <= 5; ++token) {
-    mask_door_.AwaitComing(token);
-    other->AwaitTokens(5 * token);
-    mask_door_.LetPass(1);
-  }
-  EXPECT_EQ(late->AwaitEnd(), absl::OkStatus());
-  EXPECT_EQ(late->ids(), ExpectedWithForm(slow));
-  EXPECT_EQ(other->AwaitEnd(), absl::OkStatus());
-  EXPECT_EQ(other->ids(), ExpectedTokens(plain));
+  ExpectTokensBesideAnother(slow, *late, 5);
 }
 
 TEST_F(LateMasksTest, OfSequencesThatEndAreForgotten) {
