@@ -18,6 +18,7 @@
 #include "tests/server/rpc/raw_call.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/small_model.h"
+#include "vllm/grpc/engine/vllm_engine.pb.h"
 
 namespace runahead {
 namespace {
@@ -33,6 +34,7 @@ std::vector<const ServiceDescriptor*> ServicesOf(const std::shared_ptr<grpc::Cha
   // Those that nothing else here links.
   grpc::health::v1::HealthCheckRequest::descriptor();
   grpc::reflection::v1alpha::ServerReflectionRequest::descriptor();
+  vllm::grpc::engine::HealthCheckRequest::descriptor();
   grpc::ClientContext context;
   SetTimeout(context, absl::Seconds(30));
   const auto stream = reflection::ServerReflection::NewStub(channel)->ServerReflectionInfo(&context);
