@@ -277,6 +277,15 @@ bool DecodeEngine::HasLetters() const {
   return inbox_->HasLetters();
 }
 
+void DecodeEngine::AwaitRinging(const Event& event, absl::FunctionRef<bool()> done) {
+  event.OnFire([inbox = inbox_](const absl::Status&) { inbox->bell.Ring(); });
+  for (;;) {
+    const int64_t rung = inbox_->bell.rung();
+    if (done()) return;
+    inbox_->bell.Await(rung, absl::InfiniteFuture());
+  }
+}
+
 void DecodeEngine::Run() {
   NameThread("decode steps");
   while (true) {

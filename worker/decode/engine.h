@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -150,6 +151,8 @@ class DecodeEngine {
   // The rest runs on the loop's thread.
   void Run();
   bool HasLetters() const;
+  // Until `done`, which is looked at again when `event` fires, a mask is made, or somebody has something to say.
+  void AwaitRinging(const Event& event, absl::FunctionRef<bool()> done);
   void Admit(SequenceNumber number, const absl::Status& kv_complete);
   absl::Status CopyKnown(KvStore::Sequence& kv);
   void KeepKnown(Active& active);

@@ -131,15 +131,12 @@ void DecodeEngine::AwaitMasks(absl::Span<const Share> shares) {
   if (std::all_of(draw.begin(), draw.end(), made)) return;
   awaited_mask_ = true;
   const Event computed = device_.Record(*stream_);
-  computed.OnFire([inbox = inbox_](const absl::Status&) { inbox->bell.Ring(); });
-  for (;;) {
-    const int64_t rung = inbox_->bell.rung();
-    if (std::all_of(draw.begin(), draw.end(), made)) return;
+  AwaitRinging(computed, [&] {
+    if (std::all_of(draw.begin(), draw.end(), made)) return true;
     // There is no haste where nobody can go on, joins or leaves.
     const bool others = draw.size() < running_.size() || std::any_of(draw.begin(), draw.end(), made) || HasLetters();
-    if (others && computed.fired()) break;
-    inbox_->bell.Await(rung, absl::InfiniteFuture());
-  }
+    return others && computed.fired();
+  });
   for (Active* const active : draw) {
     active->late = !active->mask.made();
     if (active->late) ++active->late_passes;
