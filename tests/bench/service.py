@@ -32,7 +32,8 @@ class Cluster:
             self.log.seek(0)
             sys.exit(f"runahead up did not start:\n{self.log.read()}")
         ready = json.loads(line)
-        self.router, self.addresses, self.pids = ready["router"], ready["metrics"], ready["pids"]
+        self.router, self.http = ready["router"], ready["http"]
+        self.addresses, self.pids = ready["metrics"], ready["pids"]
         self.requests = None  # the client of together(), once it is needed
         self.about = f"{version(binary)}, up {' '.join(map(str, arguments))}, computes in {self._dtype()}"
 
