@@ -36,8 +36,8 @@ struct HttpReply {
   HttpHeaders headers = {};  // beside length and type
 };
 
-// Who answers holds it. Thread-safe; nothing here waits, and no callback is called within a call of it. Its end without
-// an answer is an answer, too: 500.
+// Who answers holds it. Thread-safe; nothing here waits, and of the callbacks only `sent` may be called within a call of
+// it. Its end without an answer is an answer, too: 500.
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
@@ -47,9 +47,9 @@ class HttpExchange {
   // The whole answer.
   virtual void Reply(HttpReply reply) = 0;
 
-  // Instead: 200 and `headers`, then server-sent events as they come, then the end.
+  // Instead: 200 and `headers`, which go with the first text, then server-sent events as they come, then the end.
   virtual void BeginEvents(HttpHeaders headers) = 0;
-  // `sent` is called once: when the system has taken the text, or the client is gone.
+  // `sent` is called once: when the system has taken the text, mostly within the call, or the client is gone.
   virtual void Send(std::string text, std::function<void()> sent) = 0;
   virtual void EndEvents() = 0;
 

@@ -33,12 +33,27 @@ std::chrono::nanoseconds Nanoseconds(absl::Duration duration) {
   return absl::ToChronoNanoseconds(duration);
 }
 
+std::string EventsHead(const HttpHeaders& headers, bool chunked, bool keep_alive) {
+  std::string head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n";
+  for (const auto& [name, value] : headers) absl::StrAppend(&head, name, ": ", value, "\r\n");
+  absl::StrAppend(&head, chunked ? "Transfer-Encoding: chunked\r\n" : "", keep_alive ? "" : "Connection: close\r\n",
+                  "\r\n");
+  return head;
+}
+
+}  // namespace
+
 // The answer to one request of a session.
-class SessionExchange final : public HttpExchange {
+class HttpSession::Exchange final : public HttpExchange {
  public:
-  SessionExchange(std::shared_ptr<HttpSession> session, uint64_t number, HttpRequest request)
-      : session_(std::move(session)), number_(number), request_(std::move(request)) {}
-  ~SessionExchange() override {
+  Exchange(std::shared_ptr<HttpSession> session, HttpRequest request)
+      : session_(std::move(session)),
+        number_(session_->number_),
+        chunked_(session_->chunked_),
+        keep_alive_(session_->keep_alive_),
+        events_(session_->events_),
+        request_(std::move(request)) {}
+  ~Exchange() override {
     if (!answered_) Reply({.status = 500, .body = ToOpenAiError(absl::InternalError("nothing was answered")).body});
   }
 
@@ -49,12 +64,18 @@ class SessionExchange final : public HttpExchange {
   }
   void BeginEvents(HttpHeaders headers) override {
     answered_ = true;
-    session_->BeginEvents(number_, std::move(headers));
+    if (session_->shared_.draining || !chunked_) keep_alive_ = false;
+    events_->Hold(EventsHead(headers, chunked_, keep_alive_));
   }
   void Send(std::string text, std::function<void()> sent) override {
-    session_->Send(number_, std::move(text), std::move(sent));
+    events_->Send(chunked_ ? absl::StrCat(absl::Hex(text.size()), "\r\n", text, "\r\n") : std::move(text),
+                  std::move(sent));
   }
-  void EndEvents() override { session_->EndEvents(number_); }
+  void EndEvents() override {
+    events_->End(chunked_ ? "0\r\n\r\n" : "", [session = session_, number = number_, keep_alive = keep_alive_.load()] {
+      session->EventsEnded(number, keep_alive);
+    });
+  }
   void OnGone(std::function<void()> gone) override { session_->OnGone(number_, std::move(gone)); }
   void WakeAfter(absl::Duration pause, std::function<void()> wake) override {
     session_->WakeAfter(number_, pause, std::move(wake));
@@ -63,11 +84,12 @@ class SessionExchange final : public HttpExchange {
  private:
   const std::shared_ptr<HttpSession> session_;
   const uint64_t number_;
+  const bool chunked_;
+  std::atomic<bool> keep_alive_;
+  const std::shared_ptr<EventOutput> events_;
   const HttpRequest request_;
   std::atomic<bool> answered_{false};
 };
-
-}  // namespace
 
 HttpSession::HttpSession(Socket socket, HttpDoorShared& shared, std::function<void()> ended)
     : ending_{std::move(ended)},
@@ -96,10 +118,7 @@ void HttpSession::CloseIfIdle() {
 }
 
 void HttpSession::Close() {
-  asio::post(stream_.get_executor(), [self = shared_from_this()] {
-    self->stream_.close();
-    self->Gone();
-  });
+  asio::post(stream_.get_executor(), [self = shared_from_this()] { self->Cut(); });
 }
 
 void HttpSession::ReadHead() {
@@ -190,8 +209,16 @@ void HttpSession::Handle() {
   request.body = std::move(message.body());
   state_ = State::kAnswering;
   ++number_;
+  events_ =
+      std::make_shared<EventOutput>(stream_.socket().native_handle(), [weak = weak_from_this(), number = number_] {
+        const std::shared_ptr<HttpSession> self = weak.lock();
+        if (self == nullptr) return;
+        self->Post(number, [session = self.get()](bool current) {
+          if (current && !session->gone_) session->WriteRest();
+        });
+      });
   WatchPeer();
-  shared_.handler(std::make_shared<SessionExchange>(shared_from_this(), number_, std::move(request)));
+  shared_.handler(std::make_shared<Exchange>(shared_from_this(), std::move(request)));
 }
 
 // A client that goes away while it is answered closes its end: the socket becomes readable. One that sends its next
@@ -207,8 +234,7 @@ void HttpSession::PeerStirred() {
   const ssize_t got = recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   if (got > 0) return;
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return WatchPeer();
-  stream_.close();
-  Gone();
+  Cut();
 }
 
 void HttpSession::Reply(uint64_t number, HttpReply reply) {
@@ -233,10 +259,7 @@ void HttpSession::WriteReply(HttpReply reply) {
 void HttpSession::ReplyWritten(Error error) {
   const bool refused = parser_.has_value();  // the rest of the request may still come
   response_.reset();
-  if (error) {
-    stream_.close();
-    return Gone();
-  }
+  if (error) return Cut();
   if (refused) return Linger();
   NextRequest(keep_alive_);
 }
@@ -269,74 +292,22 @@ void HttpSession::Linger() {
   again(again, {});
 }
 
-void HttpSession::BeginEvents(uint64_t number, HttpHeaders headers) {
-  Post(number, [this, headers = std::move(headers)](bool current) {
-    if (!current || state_ != State::kAnswering) return;
-    state_ = State::kEvents;
-    if (shared_.draining || !chunked_) keep_alive_ = false;
-    std::string head =
-        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n";
-    for (const auto& [name, value] : headers) absl::StrAppend(&head, name, ": ", value, "\r\n");
-    absl::StrAppend(&head, chunked_ ? "Transfer-Encoding: chunked\r\n" : "", keep_alive_ ? "" : "Connection: close\r\n",
-                    "\r\n");
-    queue_.push_back({std::move(head), nullptr});
-    // Behind the first event, which is mostly posted by now: one write takes both.
-    asio::post(stream_.get_executor(), [self = shared_from_this()] {
-      if (self->writing_.empty()) self->WriteNext();
-    });
+void HttpSession::EventsEnded(uint64_t number, bool keep_alive) {
+  Post(number, [this, keep_alive](bool current) {
+    if (current && !gone_) NextRequest(keep_alive);
   });
 }
 
-void HttpSession::Send(uint64_t number, std::string text, std::function<void()> sent) {
-  Post(number, [this, text = std::move(text), sent = std::move(sent)](bool current) mutable {
-    if (!current || gone_ || state_ != State::kEvents) return sent();
-    Queue(chunked_ ? absl::StrCat(absl::Hex(text.size()), "\r\n", text, "\r\n") : std::move(text), std::move(sent));
-  });
-}
-
-void HttpSession::EndEvents(uint64_t number) {
-  Post(number, [this](bool current) {
-    if (!current || state_ != State::kEvents) return;
-    Queue(chunked_ ? "0\r\n\r\n" : "", [self = shared_from_this()] {
-      if (!self->gone_) self->NextRequest(self->keep_alive_);
-    });
-  });
-}
-
-void HttpSession::Queue(std::string bytes, std::function<void()> sent) {
-  queue_.push_back({std::move(bytes), std::move(sent)});
-  if (writing_.empty()) WriteNext();
-}
-
-// All that waits, as one write.
-void HttpSession::WriteNext() {
-  if (gone_ || queue_.empty()) return;
-  writing_.swap(queue_);
-  wire_.clear();
-  for (const Piece& piece : writing_) wire_ += piece.bytes;
-  // Most often the system takes all of it at once: that needs no timer, and no second round through the strand.
-  const ssize_t taken = send(stream_.socket().native_handle(), wire_.data(), wire_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (taken == static_cast<ssize_t>(wire_.size())) return Written({});
-  const size_t begin = taken > 0 ? static_cast<size_t>(taken) : 0;  // what is wrong is found again below
+// What the system did not take at once.
+void HttpSession::WriteRest() {
+  wire_ = events_->TakeRest();
   stream_.expires_after(Nanoseconds(shared_.options.write_time));
-  asio::async_write(stream_, asio::buffer(wire_) + begin, [self = shared_from_this()](Error error, size_t) {
+  asio::async_write(stream_, asio::buffer(wire_), [self = shared_from_this(), number = number_](Error error, size_t) {
+    if (self->number_ != number || self->gone_) return;
     self->stream_.expires_never();
-    self->Written(error);
+    if (error) return self->Cut();
+    if (self->events_->RestWritten()) self->WriteRest();
   });
-}
-
-void HttpSession::Written(Error error) {
-  std::deque<Piece> written;
-  written.swap(writing_);
-  if (error) {
-    stream_.close();
-    Gone();
-  } else {
-    WriteNext();
-  }
-  for (const Piece& piece : written) {
-    if (piece.sent) piece.sent();
-  }
 }
 
 void HttpSession::OnGone(uint64_t number, std::function<void()> gone) {
@@ -357,24 +328,23 @@ void HttpSession::WakeAfter(uint64_t number, absl::Duration pause, std::function
   });
 }
 
-// The connection is closed. Whoever waits for a piece that will not be written hears it.
-void HttpSession::Gone() {
+// Closes the connection, whatever is under way.
+void HttpSession::Cut() {
+  if (events_ != nullptr) events_->Close();
+  stream_.close();
   if (gone_) return;
   gone_ = true;
-  std::deque<Piece> unsent;
-  unsent.swap(queue_);
   const std::function<void()> gone = std::move(on_gone_);
   Forget();
   if (gone) gone();
-  for (const Piece& piece : unsent) {
-    if (piece.sent) piece.sent();
-  }
 }
 
 // The exchange has ended.
 void HttpSession::Forget() {
   state_ = gone_ ? State::kEnded : State::kReading;
   on_gone_ = nullptr;
+  if (events_ != nullptr) events_->Close();
+  events_.reset();
   timer_.cancel();
   memory_ = shared_.options.memory->None();
 }

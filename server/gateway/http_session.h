@@ -6,12 +6,12 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "server/gateway/event_output.h"
 #include "server/gateway/http_door.h"
 
 namespace runahead {
@@ -23,8 +23,8 @@ struct HttpDoorShared {
   std::atomic<bool> draining{false};
 };
 
-// All of it runs on its strand, but for what posts there. Held by what it waits for, and by the exchange that it
-// serves; ends with the connection.
+// All of it runs on its strand, but for what posts there, and for events, which are written by whoever sends them. Held
+// by what it waits for, and by the exchange that it serves; ends with the connection.
 class HttpSession : public std::enable_shared_from_this<HttpSession> {
  public:
   using Socket = boost::asio::ip::tcp::socket;
@@ -36,17 +36,16 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void CloseIfIdle();  // where no request is under way
   void Close();        // whatever is
 
+ private:
+  class Exchange;
+  using Error = boost::system::error_code;
+  enum class State { kReading, kAnswering, kEnded };  // of the exchange that is under way
+
   // For the exchange that is under way (`number`); those of others do nothing.
   void Reply(uint64_t number, HttpReply reply);
-  void BeginEvents(uint64_t number, HttpHeaders headers);
-  void Send(uint64_t number, std::string text, std::function<void()> sent);
-  void EndEvents(uint64_t number);
+  void EventsEnded(uint64_t number, bool keep_alive);
   void OnGone(uint64_t number, std::function<void()> gone);
   void WakeAfter(uint64_t number, absl::Duration pause, std::function<void()> wake);
-
- private:
-  using Error = boost::system::error_code;
-  enum class State { kReading, kAnswering, kEvents, kEnded };  // of the exchange that is under way
 
   template <typename Function>
   void Post(uint64_t number, Function function);
@@ -63,12 +62,10 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void Refuse(int status, const std::string& message);
   void WriteReply(HttpReply reply);
   void ReplyWritten(Error error);
-  void Queue(std::string bytes, std::function<void()> sent);
-  void WriteNext();
-  void Written(Error error);
+  void WriteRest();
   void NextRequest(bool keep_alive);
   void Linger();
-  void Gone();
+  void Cut();
   void Forget();
 
   struct Ending {
@@ -90,13 +87,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   bool head_only_ = false;  // HEAD
   bool chunked_ = false;    // HTTP/1.1; an answer of events to 1.0 ends with the connection
   std::function<void()> on_gone_;
-  struct Piece {
-    std::string bytes;
-    std::function<void()> sent;
-  };
-  std::deque<Piece> queue_;    // that wait
-  std::deque<Piece> writing_;  // that are being written, as one
-  std::string wire_;           // of these
+  std::shared_ptr<EventOutput> events_;  // of the exchange that is under way
+  std::string wire_;                     // that is being written
   std::string linger_;
 };
 
