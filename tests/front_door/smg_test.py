@@ -3,23 +3,21 @@
 usage: smg_test.py RUNAHEAD MAKE_SYNTHETIC_GGUF
 """
 
-import contextlib
 import importlib.util
 import json
 import os
 import pathlib
 import re
-import socket
 import subprocess
 import sys
 import tempfile
 import urllib.error
-import urllib.request
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "examples"))
 import fixture  # noqa: E402
 import live  # noqa: E402
+import smg_process  # noqa: E402, beside this file
 import tools  # noqa: E402
 
 TEXTS = ("hello", "the chain hands keys and values on", "numbers 12 345 and { \"json\": [1] }",
@@ -32,69 +30,11 @@ def whole(text):
     return (text or "").partition("\ufffd")[0]
 
 
-def free_ports(count):
-    """Ports that were free just now: SMG does not say which one it took."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
-class Smg(live.Process):
-    """SMG in front of the router at `router`, which gives it the tokenizer, until the block ends."""
-
-    STARTS = 5  # at most: somebody else may take a port before SMG does
-
-    def __init__(self, folder, router, *arguments):
-        for left in reversed(range(self.STARTS)):
-            port, metrics = free_ports(2)
-            super().__init__(folder, f"smg-{port}", [
-                sys.executable, "-m", "smg.launch_router", "--host", "127.0.0.1", "--port", port, "--worker-urls",
-                f"grpc://{router}", "--prometheus-host", "127.0.0.1", "--prometheus-port", metrics, *arguments],
-                stdout=subprocess.DEVNULL, cwd=folder)
-            self.root = f"http://127.0.0.1:{port}"
-            try:
-                live.until(self.serves, "SMG serves the model")
-                return
-            except BaseException:
-                ended = self.process.poll() is not None
-                self.__exit__()
-                if not (ended and left):
-                    raise
-
-    def serves(self):
-        self.check()
-        if '"synthetic"' not in live.fetch(f"{self.root}/v1/models"):
-            return False
-        return self.post("/v1/completions", {"prompt": "hello", "max_tokens": 1})[0] == 200  # it has the tokenizer, too
-
-    def open(self, path, body):
-        request = urllib.request.Request(self.root + path, json.dumps({"model": "synthetic", **body}).encode(),
-                                         {"Content-Type": "application/json"})
-        return urllib.request.urlopen(request, timeout=live.PATIENCE)
-
-    def post(self, path, body):
-        """Status and JSON of the answer."""
-        try:
-            with self.open(path, body) as reply:
-                return reply.status, json.load(reply)
-        except urllib.error.HTTPError as error:
-            return error.code, json.load(error)
-
-    def streamed(self, path, body):
-        with self.open(path, {**body, "stream": True, "stream_options": {"include_usage": True}}) as reply:
-            lines = reply.read().decode().split("\n")
-        events = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
-        assert events[-1] == "[DONE]", events[-1]
-        return [json.loads(event) for event in events[:-1]]
-
-
 class SmgTest(fixture.ClusterTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.smg = cls.enterClassContext(Smg(cls.folder, cls.cluster.router, "--disable-retries"))
+        cls.smg = cls.enterClassContext(smg_process.Smg(cls.folder, {"synthetic": cls.cluster.router}, "--disable-retries"))
 
     def test_a_chat_is_answered_as_the_router_answers_it(self):
         characters = 0
@@ -251,6 +191,9 @@ class OverloadTest(fixture.unittest.TestCase):
         with open(ready, encoding="utf-8") as file:
             return json.loads(file.readline())
 
+    def smg(self, *arguments):
+        return smg_process.Smg(self.folder, {"synthetic": self.router["address"]}, *arguments)
+
     def refused(self):
         return requests_of(live.fetch(f"http://{self.router['metrics']}/metrics"), "RESOURCE_EXHAUSTED")
 
@@ -268,7 +211,7 @@ class OverloadTest(fixture.unittest.TestCase):
 
     def ask(self, *arguments):
         """Status of one request of a client while the router has another, and how many calls the router refused."""
-        with Smg(self.folder, self.router["address"], *arguments) as smg:
+        with self.smg(*arguments) as smg:
             long = {"prompt": "hello", "max_tokens": fixture.LONG, "ignore_eos": True, "stream": True}
             with self.opened(smg, long) as first:
                 first.readline()  # it runs
@@ -282,8 +225,7 @@ class OverloadTest(fixture.unittest.TestCase):
         self.assertEqual(calls, 1)
 
     def test_where_smg_bounds_what_runs_it_says_when_to_come_again(self):
-        with Smg(self.folder, self.router["address"], "--disable-retries", "--max-concurrent-requests=1",
-                 "--queue-size=0") as smg:
+        with self.smg("--disable-retries", "--max-concurrent-requests=1", "--queue-size=0") as smg:
             long = {"prompt": "hello", "max_tokens": fixture.LONG, "ignore_eos": True, "stream": True}
             with self.opened(smg, long) as first:
                 first.readline()
