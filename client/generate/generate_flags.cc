@@ -63,6 +63,10 @@ void GenerateFlags::AddTo(CLI::App& app) {
   app.add_option("--tenant", tenant_, "Whose the request is: who sends many waits behind himself (default: nobody's)")
       ->type_name("NAME");
   app.add_option("--user", user_, "Whom it is for: the router's log says it (default: nobody)")->type_name("NAME");
+  app.add_option(
+         "--request-id", request_id_,
+         "Its name in logs, answers and traces: at most 128 printable characters (default: the router makes one)")
+      ->type_name("ID");
   app.add_flag(
       "--json", json_,
       "One JSON object on stdout when all is there, in place of text as it comes; with --n one a line for each answer");
@@ -98,6 +102,8 @@ absl::StatusOr<v1::GenerateRequest> GenerateFlags::Request() const {
   for (const std::string& word : sampling_.bad_words) RUNAHEAD_RETURN_IF_ERROR(InFlag("--bad-word", CheckUtf8(word)));
   RUNAHEAD_RETURN_IF_ERROR(InFlag("--user", CheckUtf8(user_)));
   request.set_user(user_);
+  RUNAHEAD_RETURN_IF_ERROR(InFlag("--request-id", CheckUtf8(request_id_)));
+  request.set_request_id(request_id_);
   if (truncate_prompt_) request.set_truncate_prompt(*truncate_prompt_);
   sampling_.FillIn(request);
   RUNAHEAD_RETURN_IF_ERROR(structure_.FillIn(request));

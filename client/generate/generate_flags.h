@@ -43,7 +43,7 @@ class GenerateFlags {
 
   RouterFlags router_;
   std::string model_;
-  std::string priority_ = "normal", user_;
+  std::string priority_ = "normal", user_, request_id_;
   std::optional<std::string> tenant_, prompt_, prompt_file_, token_ids_, parts_, schedule_;
   std::vector<std::string> messages_;
   TemplateFlags template_;

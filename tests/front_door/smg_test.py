@@ -3,24 +3,28 @@
 usage: smg_test.py RUNAHEAD MAKE_SYNTHETIC_GGUF
 """
 
-import contextlib
 import importlib.util
 import json
 import os
 import pathlib
 import re
-import socket
 import subprocess
 import sys
 import tempfile
 import urllib.error
-import urllib.request
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "examples"))
 import fixture  # noqa: E402
 import live  # noqa: E402
+import smg_process  # noqa: E402, beside this file
 import tools  # noqa: E402
+
+try:
+    import openai
+    import pydantic
+except ImportError:
+    openai = None
 
 TEXTS = ("hello", "the chain hands keys and values on", "numbers 12 345 and { \"json\": [1] }",
          "é ü 漢字 \U0001f600\n  two lines", "in and of the other", "who are you?", "0")
@@ -32,69 +36,11 @@ def whole(text):
     return (text or "").partition("\ufffd")[0]
 
 
-def free_ports(count):
-    """Ports that were free just now: SMG does not say which one it took."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
-class Smg(live.Process):
-    """SMG in front of the router at `router`, which gives it the tokenizer, until the block ends."""
-
-    STARTS = 5  # at most: somebody else may take a port before SMG does
-
-    def __init__(self, folder, router, *arguments):
-        for left in reversed(range(self.STARTS)):
-            port, metrics = free_ports(2)
-            super().__init__(folder, f"smg-{port}", [
-                sys.executable, "-m", "smg.launch_router", "--host", "127.0.0.1", "--port", port, "--worker-urls",
-                f"grpc://{router}", "--prometheus-host", "127.0.0.1", "--prometheus-port", metrics, *arguments],
-                stdout=subprocess.DEVNULL, cwd=folder)
-            self.root = f"http://127.0.0.1:{port}"
-            try:
-                live.until(self.serves, "SMG serves the model")
-                return
-            except BaseException:
-                ended = self.process.poll() is not None
-                self.__exit__()
-                if not (ended and left):
-                    raise
-
-    def serves(self):
-        self.check()
-        if '"synthetic"' not in live.fetch(f"{self.root}/v1/models"):
-            return False
-        return self.post("/v1/completions", {"prompt": "hello", "max_tokens": 1})[0] == 200  # it has the tokenizer, too
-
-    def open(self, path, body):
-        request = urllib.request.Request(self.root + path, json.dumps({"model": "synthetic", **body}).encode(),
-                                         {"Content-Type": "application/json"})
-        return urllib.request.urlopen(request, timeout=live.PATIENCE)
-
-    def post(self, path, body):
-        """Status and JSON of the answer."""
-        try:
-            with self.open(path, body) as reply:
-                return reply.status, json.load(reply)
-        except urllib.error.HTTPError as error:
-            return error.code, json.load(error)
-
-    def streamed(self, path, body):
-        with self.open(path, {**body, "stream": True, "stream_options": {"include_usage": True}}) as reply:
-            lines = reply.read().decode().split("\n")
-        events = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
-        assert events[-1] == "[DONE]", events[-1]
-        return [json.loads(event) for event in events[:-1]]
-
-
 class SmgTest(fixture.ClusterTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.smg = cls.enterClassContext(Smg(cls.folder, cls.cluster.router, "--disable-retries"))
+        cls.smg = cls.enterClassContext(smg_process.Smg(cls.folder, {"synthetic": cls.cluster.router}, "--disable-retries"))
 
     def test_a_chat_is_answered_as_the_router_answers_it(self):
         characters = 0
@@ -218,6 +164,102 @@ class SmgTest(fixture.ClusterTest):
         return requests_of(self.cluster.page("router"), code)
 
 
+if openai is not None:
+    class Weather(pydantic.BaseModel):
+        """What the weather is like."""
+        hot: bool
+
+
+@fixture.unittest.skipIf(openai is None, "no openai SDK")
+class SdkTest(fixture.ClusterTest):
+    """The openai SDK before SMG: what it does before our own gateway, too (http_test.py)."""
+    MESSAGES = [{"role": "user", "content": "Who are you?"}]
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        smg = cls.enterClassContext(smg_process.Smg(cls.folder, {"synthetic": cls.cluster.router}, "--disable-retries"))
+        client = openai.OpenAI(base_url=f"{smg.root}/v1", api_key="none", max_retries=0, timeout=live.PATIENCE)
+        cls.client = cls.enterClassContext(client)
+
+    def asked(self, **more):
+        return {"model": "synthetic", "messages": self.MESSAGES, "max_tokens": 12, "seed": 3, "temperature": 0, **more}
+
+    def chat(self, **more):
+        return self.client.chat.completions.create(**self.asked(**more))
+
+    def formed(self, make):
+        """What `make` gives of a form; skips where the build has none."""
+        try:
+            return make()
+        except openai.APIStatusError as error:
+            if "this build has no structured output" in str(error):
+                fixture.skip(self, "forms of answers through SMG: this build has no structured output")
+            raise
+
+    def test_lists_the_model(self):
+        self.assertEqual([model.id for model in self.client.models.list().data], ["synthetic"])
+
+    def test_streams_what_it_gives_at_once(self):
+        answer = self.chat()
+        events = list(self.chat(stream=True, stream_options={"include_usage": True}))
+        text = "".join(event.choices[0].delta.content or "" for event in events if event.choices)
+        self.assertEqual(whole(text), whole(answer.choices[0].message.content))
+        self.assertEqual(events[-1].usage.total_tokens, answer.usage.total_tokens)
+        self.assertEqual(len({event.id for event in events}), 1)
+
+    def test_completes_a_prompt(self):
+        asked = {"model": "synthetic", "prompt": "hello", "max_tokens": 12, "temperature": 0}
+        answer = self.client.completions.create(**asked)
+        events = self.client.completions.create(**asked, stream=True)
+        text = "".join(event.choices[0].text for event in events if event.choices)
+        self.assertEqual(whole(text), whole(answer.choices[0].text))
+        self.assertEqual(answer.usage.completion_tokens, 12)
+
+    def test_log_probabilities_are_those_of_the_tokens(self):
+        tokens = self.chat(logprobs=True, top_logprobs=3).choices[0].logprobs.content
+        self.assertEqual(len(tokens), 12)
+        for token in tokens:
+            self.assertEqual(len(token.top_logprobs), 3)
+            self.assertEqual(token.logprob, token.top_logprobs[0].logprob)  # greedy
+
+    def test_several_choices_differ_and_come_again(self):
+        # They stand in the order in which they ended.
+        first, again = ({choice.index: choice.message.content for choice in self.chat(n=3, temperature=1).choices}
+                        for _ in range(2))
+        self.assertEqual(len(set(first.values())), 3)
+        self.assertEqual(first, again)
+
+    def test_an_answer_is_parsed_as_the_class_that_it_was_asked_as(self):
+        asked = self.asked(response_format=Weather, max_tokens=200)
+        answer = self.formed(lambda: self.client.chat.completions.parse(**asked))
+        self.assertIsInstance(answer.choices[0].message.parsed, Weather)
+
+    def test_calls_of_tools_are_put_together_of_a_stream(self):
+        asked = self.asked(tools=[openai.pydantic_function_tool(Weather, name="weather")], max_tokens=200,
+                           tool_choice={"type": "function", "function": {"name": "weather"}})
+        (call,) = self.formed(lambda: self.client.chat.completions.parse(**asked)).choices[0].message.tool_calls
+        self.assertIsInstance(call.function.parsed_arguments, Weather)
+        with self.client.chat.completions.stream(**asked) as stream:
+            (streamed,) = stream.get_final_completion().choices[0].message.tool_calls
+        self.assertEqual(streamed.function.parsed_arguments, call.function.parsed_arguments)
+
+    def test_errors_are_the_sdks(self):
+        with self.assertRaises(openai.BadRequestError) as wrong:
+            self.chat(max_tokens=10 * fixture.CONTEXT)
+        self.assertIn("max_tokens", str(wrong.exception))
+        with self.assertRaises(openai.BadRequestError):
+            self.chat(top_p=2)
+        with self.assertRaises(openai.NotFoundError) as missing:
+            self.client.chat.completions.create(model="other", messages=self.MESSAGES)
+        self.assertEqual(missing.exception.code, "model_not_found")
+
+    def test_a_closed_stream_ends_its_request(self):
+        with self.chat(stream=True, max_tokens=fixture.LONG, extra_body={"ignore_eos": True}) as stream:
+            next(iter(stream))
+        live.until(lambda: "\nrunahead_kv_leases 0\n" in self.cluster.page("decode-0"), "the lease is given back")
+
+
 def requests_of(page, code):
     """How many requests the router has answered with `code`."""
     found = re.findall(rf'^runahead_requests_total{{code="{code}",[^\n]*}} (\d+)$', page, re.MULTILINE)
@@ -251,6 +293,9 @@ class OverloadTest(fixture.unittest.TestCase):
         with open(ready, encoding="utf-8") as file:
             return json.loads(file.readline())
 
+    def smg(self, *arguments):
+        return smg_process.Smg(self.folder, {"synthetic": self.router["address"]}, *arguments)
+
     def refused(self):
         return requests_of(live.fetch(f"http://{self.router['metrics']}/metrics"), "RESOURCE_EXHAUSTED")
 
@@ -268,7 +313,7 @@ class OverloadTest(fixture.unittest.TestCase):
 
     def ask(self, *arguments):
         """Status of one request of a client while the router has another, and how many calls the router refused."""
-        with Smg(self.folder, self.router["address"], *arguments) as smg:
+        with self.smg(*arguments) as smg:
             long = {"prompt": "hello", "max_tokens": fixture.LONG, "ignore_eos": True, "stream": True}
             with self.opened(smg, long) as first:
                 first.readline()  # it runs
@@ -282,8 +327,7 @@ class OverloadTest(fixture.unittest.TestCase):
         self.assertEqual(calls, 1)
 
     def test_where_smg_bounds_what_runs_it_says_when_to_come_again(self):
-        with Smg(self.folder, self.router["address"], "--disable-retries", "--max-concurrent-requests=1",
-                 "--queue-size=0") as smg:
+        with self.smg("--disable-retries", "--max-concurrent-requests=1", "--queue-size=0") as smg:
             long = {"prompt": "hello", "max_tokens": fixture.LONG, "ignore_eos": True, "stream": True}
             with self.opened(smg, long) as first:
                 first.readline()
@@ -305,4 +349,6 @@ if __name__ == "__main__":
     if importlib.util.find_spec("smg") is None:
         print("did not run here: SMG in front of the router: it is not installed (tests/front_door/requirements.txt)")
         sys.exit(tools.SKIPPED)
+    if openai is None:
+        print("did not run here: the openai SDK before SMG: it is not installed (tests/front_door/requirements.txt)")
     fixture.main()

@@ -90,6 +90,8 @@ TEST(GenerateFlags, SendsEverySamplingFlag) {
                                 "9",
                                 "--user",
                                 "someone",
+                                "--request-id",
+                                "mine",
                                 "--stop",
                                 "a,b",
                                 "--stop",
@@ -126,6 +128,7 @@ TEST(GenerateFlags, SendsEverySamplingFlag) {
   EXPECT_THAT(request->stop().bad_words(), ElementsAre("a=b,c", "d"));
   EXPECT_EQ(request->truncate_prompt(), 9);
   EXPECT_EQ(request->user(), "someone");
+  EXPECT_EQ(request->request_id(), "mine");
   EXPECT_FALSE(request->has_experiment());
 }
 
@@ -214,6 +217,7 @@ TEST(GenerateFlags, NamesTheFlagThatIsWrong) {
   EXPECT_THAT(Request({"--prompt", "p", "--stop", "\xff"}).status().message(), HasSubstr("--stop: "));
   EXPECT_THAT(Request({"--prompt", "p", "--bad-word", "\xff"}).status().message(), HasSubstr("--bad-word: "));
   EXPECT_THAT(Request({"--prompt", "p", "--user", "\xff"}).status().message(), HasSubstr("--user: "));
+  EXPECT_THAT(Request({"--prompt", "p", "--request-id", "\xff"}).status().message(), HasSubstr("--request-id: "));
   EXPECT_THAT(Request({"--prompt", "p", "--parts", "1;2"}).status().message(), HasSubstr("--parts: "));
   EXPECT_THAT(Request({"--prompt-file", "/no/such/file"}).status().message(), HasSubstr("cannot read /no/such/file"));
 }
