@@ -22,11 +22,11 @@ constexpr absl::Duration kLinePeriod = absl::Minutes(1);
 }  // namespace
 
 OtlpExporter::OtlpExporter(const OtlpEndpoint& endpoint, const OtlpHeaders& headers, OtlpMetrics& metrics, Clock& clock,
-                           OtlpLimits limits)
+                           OtlpLimits limits, HostLookup::Resolver resolver)
     : metrics_(metrics),
       clock_(clock),
       limits_(limits),
-      post_(endpoint, headers),
+      post_(endpoint, headers, std::move(resolver)),
       partly_taken_(kLinePeriod),
       not_taken_(kLinePeriod),
       refused_(kLinePeriod),
@@ -64,12 +64,12 @@ void OtlpExporter::Stop() {
 
 void OtlpExporter::Run() {
   NameThread("otlp");
+  size_t unsent = 0;
   for (;;) {
-    size_t traces = 0;
-    const std::string json = NextRequest(traces);
-    if (json.empty() || !SendUntilTaken(json, traces)) break;
+    const std::string json = NextRequest(unsent);
+    if (json.empty() || !SendUntilTaken(json, unsent)) break;
   }
-  DropRest();
+  DropRest(unsent);
 }
 
 bool OtlpExporter::IsDue() const {
@@ -116,10 +116,7 @@ bool OtlpExporter::SendUntilTaken(const std::string& json, size_t traces) {
       metrics_.failed.Increment(static_cast<double>(traces));
       return true;
     }
-    if (last) {
-      metrics_.dropped.Increment(static_cast<double>(traces));
-      return false;
-    }
+    if (last) return false;
     const absl::Time now = clock_.Now();
     backoff_.Failed(now);
     // A collector that says 0 would be asked without end.
@@ -143,12 +140,19 @@ void OtlpExporter::AwaitRetry(absl::Time until) {
   while (!end_by_ && clock_.Now() < until) clock_.WaitUntil(mu_, changed_, until);
 }
 
-void OtlpExporter::DropRest() {
-  MutexLock lock(mu_);
-  metrics_.dropped.Increment(static_cast<double>(waiting_.size()));
-  waiting_.clear();
-  ended_ = true;
-  changed_.NotifyAll();
+void OtlpExporter::DropRest(size_t unsent) {
+  size_t dropped = unsent;
+  {
+    MutexLock lock(mu_);
+    dropped += waiting_.size();
+    waiting_.clear();
+    ended_ = true;
+    changed_.NotifyAll();
+  }
+  if (dropped == 0) return;
+  metrics_.dropped.Increment(static_cast<double>(dropped));
+  LogWarning("otlp", dropped, " traces are dropped: the router ends, and the collector at ", post_.address(),
+             " has not taken them; see whether it runs and can be reached from here");
 }
 
 void OtlpExporter::Say(const OtlpAnswer& answer) {

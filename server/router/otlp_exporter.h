@@ -13,6 +13,7 @@
 #include "kernels/base/mutex.h"
 #include "server/base/backoff.h"
 #include "server/base/clock.h"
+#include "server/base/host_lookup.h"
 #include "server/base/rare_line.h"
 #include "server/router/otlp_endpoint.h"
 #include "server/router/otlp_metrics.h"
@@ -37,8 +38,9 @@ class OtlpExporter {
   static constexpr size_t kOtlpBatch = 64;
 
   // `metrics` and `clock` must outlive it. Throws std::system_error where the system refuses a thread (WithThreads).
+  // `resolver` as HostLookup has it.
   OtlpExporter(const OtlpEndpoint& endpoint, const OtlpHeaders& headers, OtlpMetrics& metrics, Clock& clock,
-               OtlpLimits limits = {});
+               OtlpLimits limits = {}, HostLookup::Resolver resolver = SystemAddresses);
   ~OtlpExporter() { Stop(); }
   OtlpExporter(const OtlpExporter&) = delete;
   OtlpExporter& operator=(const OtlpExporter&) = delete;
@@ -60,12 +62,13 @@ class OtlpExporter {
   // end.
   std::string NextRequest(size_t& traces) RUNAHEAD_EXCLUDES(mu_);
   bool IsDue() const RUNAHEAD_REQUIRES(mu_);
-  // False: the router ends before it was taken or refused.
+  // False: the router ends before it was taken or refused, and its traces are dropped.
   bool SendUntilTaken(const std::string& json, size_t traces) RUNAHEAD_EXCLUDES(mu_);
   // `last`: the router ends, so that there is no other try.
   OtlpAnswer Try(const std::string& json, bool& last) RUNAHEAD_EXCLUDES(mu_);
   void AwaitRetry(absl::Time until) RUNAHEAD_EXCLUDES(mu_);  // or the end
-  void DropRest() RUNAHEAD_EXCLUDES(mu_);
+  // Drops what waits, and the `unsent` traces of a request that was not taken.
+  void DropRest(size_t unsent) RUNAHEAD_EXCLUDES(mu_);
   void Say(const OtlpAnswer& answer);
   void SayDropped();
 

@@ -17,6 +17,7 @@ namespace runahead {
 namespace {
 
 constexpr absl::Duration kConnectPatience = absl::Seconds(2);
+constexpr char kRouterEnds[] = "the router ends";
 // An answer says nothing but how many spans were not taken, and why: of what is longer the rest is not read.
 constexpr size_t kMostAnswerBytes = 64 << 10;
 // Longer than any collector means it: what is more is a mistake, and would hold traces up until they are dropped.
@@ -62,20 +63,22 @@ OtlpAnswer AnswerOf(const httplib::Response& response) {
 
 }  // namespace
 
-OtlpPost::OtlpPost(const OtlpEndpoint& endpoint, const OtlpHeaders& headers)
+OtlpPost::OtlpPost(const OtlpEndpoint& endpoint, const OtlpHeaders& headers, HostLookup::Resolver resolver)
     : path_(endpoint.path),
       headers_(headers),
+      host_(endpoint.host),
       address_(FormatHostPort({endpoint.host, endpoint.port})),
+      lookup_(endpoint.host, std::move(resolver)),
       client_(ClientOf(endpoint)) {}
 
 OtlpPost::~OtlpPost() = default;
 
 OtlpAnswer OtlpPost::Send(const std::string& json, absl::Duration patience) {
-  {
-    MutexLock lock(mu_);
-    if (cut_) return {OtlpResult::kLater, "the router ends"};
-  }
+  if (is_cut()) return {OtlpResult::kLater, kRouterEnds};
   const absl::Duration connect = std::min(patience, kConnectPatience);
+  const absl::StatusOr<std::vector<std::string>> addresses = lookup_.Find(connect);
+  if (absl::IsCancelled(addresses.status())) return {OtlpResult::kLater, kRouterEnds};
+  if (!addresses.ok()) return {OtlpResult::kLater, absl::StrCat("no address: ", addresses.status().message())};
   const absl::Time end = MonotonicNow() + connect + patience;
   client_->set_connection_timeout(absl::ToChronoMicroseconds(connect));
   client_->set_read_timeout(absl::ToChronoMicroseconds(patience));
@@ -99,11 +102,28 @@ OtlpAnswer OtlpPost::Send(const std::string& json, absl::Duration patience) {
     body.append(bytes, std::min(size, kMostAnswerBytes - body.size()));
     return body.size() < kMostAnswerBytes && MonotonicNow() < end;
   };
-  const httplib::Result result = client_->send(request);
+  const httplib::Result result = SendToFirst(*addresses, request);
   if (result) answer = AnswerOf(*result);  // a 204 has no body, nor is the handler asked
   if (!answer) return {OtlpResult::kLater, absl::StrCat("no answer: ", httplib::to_string(result.error()))};
   if (answer->result == OtlpResult::kTaken) answer->why = PartlyRefused(body);
   return *std::move(answer);
+}
+
+// A name may have addresses at which nothing listens: "localhost" has two. The library would ask for them itself, and
+// nothing could end that.
+httplib::Result OtlpPost::SendToFirst(const std::vector<std::string>& addresses, httplib::Request& request) {
+  for (size_t i = 0;; ++i) {
+    client_->set_hostname_addr_map({{host_, addresses[i]}});
+    httplib::Result result = client_->send(request);
+    const bool unreachable =
+        result.error() == httplib::Error::Connection || result.error() == httplib::Error::ConnectionTimeout;
+    if (!unreachable || i + 1 == addresses.size() || is_cut()) return result;
+  }
+}
+
+bool OtlpPost::is_cut() const {
+  MutexLock lock(mu_);
+  return cut_;
 }
 
 void OtlpPost::Cut() {
@@ -111,6 +131,7 @@ void OtlpPost::Cut() {
     MutexLock lock(mu_);
     cut_ = true;
   }
+  lookup_.Cut();
   client_->stop();
 }
 

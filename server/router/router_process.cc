@@ -1,6 +1,7 @@
 #include "server/router/router_process.h"
 
 #include <algorithm>
+#include <future>
 #include <optional>
 #include <utility>
 
@@ -92,8 +93,9 @@ CallDoor EngineDoor(CallDoor door, KeyDoor* keys) {
   return door;
 }
 
-// What gateways that tokenize themselves get, or why they get nothing.
+// What gateways that tokenize themselves get, or why they get nothing. Its last owner waits until it is made.
 using SharedArchive = absl::StatusOr<std::shared_ptr<const std::string>>;
+using FutureArchive = std::shared_future<SharedArchive>;
 
 SharedArchive ArchiveOf(const ModelFile& file) {
   absl::StatusOr<std::string> archive = TokenizerArchive(file);
@@ -102,7 +104,14 @@ SharedArchive ArchiveOf(const ModelFile& file) {
   return archive.status();
 }
 
-EngineParts EnginePartsOf(const RouterParts& router, SharedArchive archive, absl::Duration stall_timeout) {
+// Beside the rest of the start: of Gemma's 262,144 tokens it takes 0.6 s.
+absl::StatusOr<FutureArchive> MakeArchive(std::shared_ptr<const ModelFile> file) {
+  return WithThreads([&]() -> absl::StatusOr<FutureArchive> {
+    return std::async(std::launch::async, [file = std::move(file)] { return ArchiveOf(*file); }).share();
+  });
+}
+
+EngineParts EnginePartsOf(const RouterParts& router, FutureArchive archive, absl::Duration stall_timeout) {
   EngineParts parts{router.clock};
   parts.end_ids.assign(router.tokenizer->end_ids().begin(), router.tokenizer->end_ids().end());
   parts.begin_id = router.tokenizer->bos_id();
@@ -110,7 +119,7 @@ EngineParts EnginePartsOf(const RouterParts& router, SharedArchive archive, absl
     const int64_t waiting = metrics.queue_depth();
     return {std::max<int64_t>(0, metrics.calls_in_flight() - waiting), waiting};
   };
-  parts.tokenizer_archive = [archive = std::move(archive)] { return archive; };
+  parts.tokenizer_archive = [archive = std::move(archive)] { return archive.get(); };
   parts.stall_timeout = stall_timeout;
   return parts;
 }
@@ -169,7 +178,7 @@ MemberAccess AccessOf(const RouterTls& tls, const RouterOptions& options, const 
 // In the order of construction; destroyed in reverse: calls end before what they use.
 struct RouterProcess::Parts {
   Parts(const RouterOptions& options, const ClusterKey& key, RouterTls opened_tls, ModelInfo model,
-        SharedArchive archive, std::shared_ptr<const Tokenizer> tokenizer, absl::StatusOr<ChatTemplate> chat_template,
+        FutureArchive archive, std::shared_ptr<const Tokenizer> tokenizer, absl::StatusOr<ChatTemplate> chat_template,
         std::unique_ptr<LiveTable> opened, std::unique_ptr<OwnEcho> echo, std::unique_ptr<MetricRegistry> own,
         Keys api_keys, const OtlpHeaders& otlp_headers)
       : own_registry(std::move(own)),
@@ -261,9 +270,9 @@ absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const Router
   RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const ModelFile> file, OpenModelFile(options.model));
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::FromModel(*file));
   RUNAHEAD_ASSIGN_OR_RETURN(ModelInfo model, ReadModelInfo(*file));
+  RUNAHEAD_ASSIGN_OR_RETURN(FutureArchive archive, MakeArchive(file));
   absl::StatusOr<ChatTemplate> chat_template = ChatTemplate::FromModel(*file, *tokenizer);
   SayOfChats(chat_template);
-  SharedArchive archive = ArchiveOf(*file);
   if (chat_template.ok() && chat_template->TellsTools()) model.advice.tool_format = "hermes";
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<LiveTable> table, LiveTable::Open(options.table, model));
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<OwnEcho> hearing, OwnEcho::Create());

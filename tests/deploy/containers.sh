@@ -64,3 +64,19 @@ image() {
   shift
   in_namespace podman build --isolation=chroot --network=host --layers --format docker --quiet -t "$tag" "$@" >/dev/null
 }
+
+# The packages of the Dockerfile's stage smg, as this machine's pip finds them: in the image pip would know neither its
+# index nor its certificates. Sets `packages`, arguments for `image`. False where they cannot be fetched.
+smg_packages() {
+  local pin folder
+  pin=$(grep -oE 'smg==[0-9.]+' Dockerfile)
+  folder=$CONTAINERS/packages-$pin
+  if [[ ! -d $folder ]]; then
+    rm -rf "$folder.new"
+    # For Debian 12's Python, whatever runs here.
+    python3 -m pip download --quiet --only-binary :all: --python-version 3.11 --dest "$folder.new" "$pin" || return 1
+    printf '[global]\nno-index = true\nfind-links = /packages\n' >"$folder.new/pip.conf"
+    mv "$folder.new" "$folder"
+  fi
+  packages=(--volume "$folder:/packages:ro" --volume "$folder/pip.conf:/etc/pip.conf:ro")
+}

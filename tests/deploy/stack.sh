@@ -8,8 +8,8 @@ usage() {
 usage: tests/deploy/stack.sh [--prebuilt FOLDER] [--rolling] [--cuda]
 
 Builds the images of the Dockerfile and runs the stack of deploy/compose with them, on podman and docker-compose 1.29:
-it comes up by deploy/compose/up, answers a prompt, and a chat by the gateway, gets a third prefill worker, survives that
-one is stopped, and goes down cleanly. On Debian 12, as root; nothing outside of its own namespaces and cache folder is changed.
+it comes up by deploy/compose/up, answers a prompt, a chat by the gateway and by SMG (the profile smg), gets a third prefill
+worker, survives that one is stopped, and goes down cleanly. On Debian 12, as root; nothing outside of its own namespaces and cache folder is changed.
 
   --prebuilt FOLDER   takes the programs of a build of this machine, as build/, in place of compiling them in an image
   --rolling           under load replaces every process, one after the other, and prints what was lost
@@ -79,6 +79,11 @@ fi
 for target in cpu model; do
   image runahead:$target --target $target "${compile[@]}" .
 done
+smg=
+if smg_packages; then
+  image runahead:smg --target smg "${compile[@]}" "${packages[@]}" .
+  smg=--smg
+fi
 # No registry is reached: Debian's Prometheus stands in for the image of its makers.
 prometheus=$(awk '/image: prom\// { print $2 }' deploy/compose/compose.yaml)
 image "docker.io/$prometheus" tests/deploy/prometheus_image
@@ -91,8 +96,9 @@ fi
 in_namespace podman images --filter reference='localhost/runahead' --format '{{.Repository}}:{{.Tag}} {{.Size}}'
 
 part 'the stack'
-in_sandbox python3 tests/deploy/stack_scenario.py --model "$model" $rolling
+in_sandbox python3 tests/deploy/stack_scenario.py --model "$model" $smg $rolling
 part 'done'
 [[ -z $prebuilt ]] || echo 'did not run here: compiling in the image: the programs were those of the release build'
+[[ -n $smg ]] || echo 'did not run here: the profile smg of the compose stack: its packages could not be fetched (above)'
 [[ -n $rolling ]] || echo 'did not run here: replacing every process of the compose stack under load (tests/deploy/stack.sh --rolling)'
 echo 'did not run here: the compose stack on a Docker engine, with limits of cgroups, and Grafana: podman stood in, and there is no Grafana'

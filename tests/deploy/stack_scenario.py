@@ -15,6 +15,7 @@ import time
 import urllib.parse
 import urllib.request
 
+import stack_smg
 from stack_load import Load
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -179,10 +180,10 @@ class Stack:
         return podman("inspect", "-f", "{{.State.Status}} {{.State.ExitCode}}", name_of(service))
 
 
-def check_images():
+def check_images(smg):
     """What the built images run as and have, against the Dockerfile's words by dockerfile_test.py."""
     serves = ["CMD", "runahead", "health", "--address", "127.0.0.1:7000"]
-    for name, health in (("runahead:cpu", serves), ("runahead:model", ["NONE"])):
+    for name, health in (("runahead:cpu", serves), ("runahead:model", ["NONE"]), *[("runahead:smg", ["NONE"])] * smg):
         (image,) = json.loads(podman("image", "inspect", name))
         assert image["Config"]["Entrypoint"] == ["/usr/bin/tini", "--"], image["Config"]
         assert image["Config"]["User"] == "10001:10001", image["Config"]
@@ -194,8 +195,8 @@ def check_images():
         assert podman("run", "--rm", name, "sh", "-c", tools) == "no more", f"{name} has tools to build"
 
 
-def scenario(stack, model, rolling):
-    check_images()
+def scenario(stack, model, smg, rolling):
+    check_images(smg)
     say("the images are as the Dockerfile says, without tools to build")
     # What `runahead pull` would fetch: no registry is reached from here. The service checks it by its SHA-256.
     podman("volume", "create", "runahead_models")
@@ -219,6 +220,9 @@ def scenario(stack, model, rolling):
     stack.wait_for_scrape("router", "prefill-0", "prefill-1", "decode-0", "gateway")
     stack.wait_for_rules()
     say("Prometheus reads five processes, and has all rules")
+
+    if smg:
+        before_smg(stack)
 
     stack.compose("up", "-d", "prefill-2")
     stack.wait_for_chain("prefill-0", "prefill-1", "prefill-2")
@@ -244,6 +248,23 @@ def scenario(stack, model, rolling):
     say("down; every process ended with 0, and nothing is left")
 
 
+def before_smg(stack):
+    """The profile smg, as docs/deploy.md has it started: answers, a refusal, and its end."""
+    stack.compose("--profile", "smg", "up", "-d", "smg")
+    stack.wait_for_health("smg")
+    # It is healthy before it has the tokenizer, which it asks the router for some ten seconds later.
+    answer = stack_smg.wait_until_it_answers("Name the capital of France.")
+    say(f"SMG answers as the gateway does: {answer!r}")
+    command = json.loads(podman("inspect", "-f", "{{json .Config.Cmd}}", name_of("smg")))
+    (limit,) = [int(word.partition("=")[2]) for word in command if word.startswith("--max-concurrent-requests=")]
+    say(f"one request more than {limit} gets 429 from it, and may come again after {stack_smg.overload(limit)} s")
+    stack_smg.wait_until_it_answers("Name the capital of Italy.")
+    stack.compose("stop", "smg")
+    assert stack.end("smg") == "exited 0", stack.end("smg")
+    stack.compose("rm", "-f", "smg")
+    say("it answers behind that, and ended with 0")
+
+
 def roll(stack):
     """Replaces every process under load, and says what was not answered: that may only be what can be sent again."""
     stack.compose("up", "-d", "prefill-2")
@@ -265,6 +286,7 @@ def roll(stack):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
+    parser.add_argument("--smg", action="store_true")
     parser.add_argument("--rolling", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -277,7 +299,8 @@ def main():
         try:
             clear()
             with HealthTimer():
-                scenario(Stack(pathlib.Path(folder, "deploy/compose")), arguments.model, arguments.rolling)
+                scenario(Stack(pathlib.Path(folder, "deploy/compose")), arguments.model, arguments.smg,
+                         arguments.rolling)
         except BaseException as error:
             for name in podman("ps", "-a", "--format", "{{.Names}}").split():
                 print(f"-- the last messages of {name}", flush=True)

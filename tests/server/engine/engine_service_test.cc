@@ -1,175 +1,25 @@
-// The engine service before a whole router with fake workers, as a gateway of the field sees it.
+// The engine service before a whole router with fake workers, as a gateway of the field sees it: what it answers.
 #include "server/engine/engine_service.h"
 
 #include <unistd.h>
 
 #include <filesystem>
 #include <set>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/api_key.h"
 #include "server/base/text_file.h"
-#include "server/rpc/channel.h"
-#include "server/rpc/status.h"
-#include "tests/testing/await.h"
-#include "tests/testing/fake_clock.h"
-#include "tests/testing/router_fixture.h"
+#include "tests/server/engine/engine_fixture.h"
 
 namespace runahead {
 namespace {
 
 namespace engine = vllm::grpc::engine;
 using ::testing::ElementsAre;
-using testing::FakeBehaviour;
-using ::testing::HasSubstr;
-using Metadata = std::map<std::string, std::string>;
-
-// One Generate call.
-class EngineCall {
- public:
-  EngineCall(engine::VllmEngine::StubInterface& stub, const engine::GenerateRequest& request,
-             const Metadata& metadata = {}, absl::Duration timeout = testing::LongestWait()) {
-    for (const auto& [key, value] : metadata) context_.AddMetadata(key, value);
-    SetTimeout(context_, timeout);
-    reader_ = stub.Generate(&context_, request);
-  }
-  std::optional<engine::GenerateResponse> Read() {
-    engine::GenerateResponse response;
-    if (!reader_->Read(&response)) return std::nullopt;
-    return response;
-  }
-  void Cancel() { context_.TryCancel(); }
-  absl::Status Finish() {
-    while (const auto response = Read()) all.push_back(*response);
-    return FromGrpcStatus(reader_->Finish());
-  }
-
-  std::vector<engine::GenerateResponse> all;  // that Finish read
-
- private:
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReaderInterface<engine::GenerateResponse>> reader_;
-};
-
-// Drains a server on a thread of its own. `end_calls` ends those that a test which fails leaves.
-class Draining {
- public:
-  Draining(RpcServer& server, std::function<void()> end_calls)
-      : end_calls_(std::move(end_calls)),
-        thread_([this, &server] { all_ended_ = server.Drain(testing::LongestWait()); }) {}
-  ~Draining() {
-    if (!thread_.joinable()) return;
-    end_calls_();
-    thread_.join();
-  }
-  // Waits for its end. Whether all calls had ended by themselves.
-  bool AllEnded() {
-    thread_.join();
-    return all_ended_;
-  }
-
- private:
-  const std::function<void()> end_calls_;
-  bool all_ended_ = false;
-  std::thread thread_;  // the last, for it uses the rest
-};
-
-class EngineServiceTest : public testing::RouterFixture {
- protected:
-  void StartEngine(const testing::RouterSetup& setup = {}, CallDoor door = {}) {
-    Start(setup);
-    EngineParts parts{clock_};
-    parts.end_ids = {2};
-    parts.begin_id = 1;
-    parts.load = [] { return EngineParts::Load{3, 2}; };
-    parts.tokenizer_archive = [this] { return Archive(); };
-    engine_ = std::make_unique<EngineService>(std::move(parts), std::move(door));
-    RpcServerOptions rpc;
-    rpc.listen = "127.0.0.1:0";
-    rpc.services = {engine_.get()};
-    auto started = RpcServer::Start(rpc);
-    ASSERT_TRUE(started.ok()) << started.status();
-    engine_server_ = *std::move(started);
-    stub_of_engine_ = engine::VllmEngine::NewStub(MakeChannel(engine_server_->address()));
-  }
-  void Connect() {
-    engine_->Connect(server_->InProcessChannel(), engine_server_->gate(), [this] { return healthy_.load(); });
-  }
-  void StartConnected(const testing::RouterSetup& setup = {}) {
-    StartEngine(setup);
-    Connect();
-  }
-  void TearDown() override {
-    engine_server_.reset();
-    engine_.reset();
-    RouterFixture::TearDown();
-  }
-  absl::StatusOr<std::shared_ptr<const std::string>> Archive() {
-    ++archived_;
-    if (!archive_.ok()) return archive_.status();
-    return std::make_shared<const std::string>(*archive_);
-  }
-  // A request of `tokens` that goes on until it is ended.
-  engine::GenerateRequest Endless(const std::string& name) {
-    decode_[0]->Change([](FakeBehaviour& behaviour) { behaviour.decode_until = 2; });
-    return Request(name, 100);
-  }
-  // One whose sessions wait for clients longer than any test: what cuts those off is the engine service.
-  static testing::RouterSetup PatientRouter() {
-    testing::RouterSetup setup;
-    setup.stall_timeout = 2 * testing::LongestWait();
-    return setup;
-  }
-  // A client of it takes nothing of a stream beyond what its window has room for, until it reads.
-  std::unique_ptr<engine::VllmEngine::StubInterface> StubThatReadsNothing() {
-    return engine::VllmEngine::NewStub(
-        MakeChannel(engine_server_->address(), kProcessKeepAlive, {}, {}, /*read_ahead=*/false));
-  }
-  engine::GenerateRequest MoreThanAWindow() {
-    engine::GenerateRequest request = Request("stalled", 4000);
-    request.mutable_tokenized()->clear_input_ids();
-    request.mutable_tokenized()->add_input_ids(5);
-    request.mutable_sampling_params()->set_logprobs(20);
-    decode_[0]->Change([](FakeBehaviour& behaviour) { behaviour.logprobs = 20; });
-    return request;
-  }
-  static engine::GenerateRequest Request(const std::string& name, uint32_t max_tokens) {
-    engine::GenerateRequest request;
-    request.set_request_id(name);
-    request.set_stream(true);
-    for (uint32_t id = 3; id < 20; ++id) request.mutable_tokenized()->add_input_ids(id);
-    request.mutable_sampling_params()->set_max_tokens(max_tokens);
-    request.mutable_sampling_params()->set_temperature(0);
-    return request;
-  }
-  absl::Status Abort(const std::vector<std::string>& names, const Metadata& metadata = {}) {
-    grpc::ClientContext context;
-    for (const auto& [key, value] : metadata) context.AddMetadata(key, value);
-    engine::AbortRequest request;
-    engine::AbortResponse response;
-    for (const std::string& name : names) request.add_request_ids(name);
-    return FromGrpcStatus(stub_of_engine_->Abort(&context, request, &response));
-  }
-  std::vector<engine::GetTokenizerChunk> Tokenizer(absl::Status& status) {
-    grpc::ClientContext context;
-    const auto reader = stub_of_engine_->GetTokenizer(&context, {});
-    std::vector<engine::GetTokenizerChunk> chunks;
-    for (engine::GetTokenizerChunk chunk; reader->Read(&chunk);) chunks.push_back(chunk);
-    status = FromGrpcStatus(reader->Finish());
-    return chunks;
-  }
-
-  testing::FakeClock clock_;
-  std::atomic<bool> healthy_ = true;
-  absl::StatusOr<std::string> archive_ = std::string("zip");
-  std::atomic<int> archived_ = 0;
-  std::unique_ptr<EngineService> engine_;
-  std::unique_ptr<RpcServer> engine_server_;
-  std::unique_ptr<engine::VllmEngine::StubInterface> stub_of_engine_;
-};
+using testing::EngineCall;
+using testing::EngineServiceTest;
 
 TEST_F(EngineServiceTest, AStreamIsThePublicServicesAnswer) {
   StartConnected();
@@ -240,51 +90,6 @@ TEST_F(EngineServiceTest, OverloadSaysWhenToTryAgain) {
   EXPECT_EQ(first.Finish().code(), absl::StatusCode::kCancelled);
 }
 
-TEST_F(EngineServiceTest, AClientThatGoesAwayEndsItsRequest) {
-  StartConnected();
-  EngineCall call(*stub_of_engine_, Endless("gone"));
-  ASSERT_TRUE(call.Read().has_value());
-  decode_[0]->AwaitDecodes(1);
-  call.Cancel();
-  EXPECT_EQ(call.Finish().code(), absl::StatusCode::kCancelled);
-  decode_[0]->AwaitLeases(0);
-}
-
-TEST_F(EngineServiceTest, TheDeadlineIsThePublicServicesToo) {
-  StartConnected();
-  EngineCall call(*stub_of_engine_, Endless("late"), {}, absl::Milliseconds(300));
-  EXPECT_EQ(call.Finish().code(), absl::StatusCode::kDeadlineExceeded);
-  decode_[0]->AwaitLeases(0);
-}
-
-TEST_F(EngineServiceTest, AbortEndsAllOfAName) {
-  StartConnected();
-  EngineCall first(*stub_of_engine_, Endless("twice")), second(*stub_of_engine_, Endless("twice")),
-      other(*stub_of_engine_, Endless("other")), unnamed(*stub_of_engine_, Endless(""));
-  decode_[0]->AwaitDecodes(4);
-  ASSERT_TRUE(Abort({"twice", "nobody's", ""}).ok());
-  for (EngineCall* const call : {&first, &second}) {
-    const absl::Status ended = call->Finish();
-    EXPECT_EQ(ended.code(), absl::StatusCode::kCancelled);
-    EXPECT_THAT(std::string(ended.message()), HasSubstr("aborted"));
-  }
-  decode_[0]->AwaitLeases(2);
-  for (EngineCall* const call : {&other, &unnamed}) call->Cancel();
-  decode_[0]->AwaitLeases(0);
-}
-
-TEST_F(EngineServiceTest, AbortEndsNoRequestOfAnotherKey) {
-  StartConnected();
-  EngineCall call(*stub_of_engine_, Endless("mine"), {{"authorization", "Bearer alice"}});
-  decode_[0]->AwaitDecodes(1);
-  ASSERT_TRUE(Abort({"mine"}, {{"authorization", "Bearer bob"}}).ok());
-  ASSERT_TRUE(Abort({"mine"}).ok());
-  ASSERT_TRUE(call.Read().has_value());
-  EXPECT_EQ(decode_[0]->leases(), 1u);
-  ASSERT_TRUE(Abort({"mine"}, {{"authorization", "Bearer alice"}}).ok());
-  EXPECT_EQ(call.Finish().code(), absl::StatusCode::kCancelled);
-}
-
 TEST_F(EngineServiceTest, KeysGoOnToThePublicServiceAndCountOnce) {
   const std::string path = absl::StrCat(::testing::TempDir(), "/engine_service_test_", getpid(), ".yaml");
   ASSERT_TRUE(WriteTextFile(
@@ -303,65 +108,12 @@ TEST_F(EngineServiceTest, KeysGoOnToThePublicServiceAndCountOnce) {
   Connect();
   EXPECT_TRUE(EngineCall(*stub_of_engine_, Request("good", 2), {{"authorization", "Bearer secret"}}).Finish().ok());
   EXPECT_EQ(Metric("runahead_key_requests_total{key=\"alice\"}"), 1);
-  const Metadata guessed = {{"authorization", "Bearer guessed"}};
+  const testing::EngineMetadata guessed = {{"authorization", "Bearer guessed"}};
   EXPECT_EQ(EngineCall(*stub_of_engine_, Request("bad", 2), guessed).Finish().code(),
             absl::StatusCode::kUnauthenticated);
   EXPECT_EQ(Abort({"good"}, guessed).code(), absl::StatusCode::kUnauthenticated);
   EXPECT_EQ(Metric("runahead_unauthenticated_calls_total{reason=\"unknown\"}"), 2);
   TearDown();  // before the keys
-}
-
-TEST_F(EngineServiceTest, WhoTakesNothingIsCutOff) {
-  StartConnected(PatientRouter());
-  const auto stub = StubThatReadsNothing();
-  EngineCall call(*stub, MoreThanAWindow());
-  ASSERT_TRUE(MetricBecomes("runahead_requests_in_flight", 1));
-  ASSERT_TRUE(testing::Await("the request has ended", [&] {
-    clock_.Advance(absl::Seconds(31));
-    return Metric("runahead_requests_in_flight") == 0;
-  }));
-  EXPECT_EQ(call.Finish().code(), absl::StatusCode::kCancelled);
-}
-
-TEST_F(EngineServiceTest, WhoTakesNothingIsCutOffWhileTheServerDrains) {
-  archive_ = std::string(size_t{8} << 20, 'z');
-  StartConnected(PatientRouter());
-  const auto stub = StubThatReadsNothing();
-  EngineCall call(*stub, MoreThanAWindow());
-  grpc::ClientContext context;
-  const auto tokenizer = stub->GetTokenizer(&context, {});
-  ASSERT_TRUE(testing::Await("both calls are there", [&] { return engine_server_->gate().inside() == 2; }));
-  Draining draining(*engine_server_, [&] {
-    context.TryCancel();
-    call.Cancel();
-  });
-  ASSERT_TRUE(testing::Await("it has drained", [&] {
-    clock_.Advance(absl::Seconds(31));
-    return engine_server_->gate().inside() == 0;
-  }));
-  EXPECT_TRUE(draining.AllEnded());
-}
-
-TEST_F(EngineServiceTest, TokenizersThatNobodyTakesAreBounded) {
-  archive_ = std::string(size_t{8} << 20, 'z');
-  ByteBudget memory(TokenizerStream::kMemory * 3 / 2);
-  CallDoor door;
-  door.memory = &memory;
-  StartEngine({}, std::move(door));
-  Connect();
-  const auto stub = StubThatReadsNothing();
-  grpc::ClientContext context;
-  const auto reader = stub->GetTokenizer(&context, {});
-  ASSERT_TRUE(testing::Await("it has its memory", [&] { return memory.taken() >= TokenizerStream::kMemory; }));
-  absl::Status refused;
-  EXPECT_TRUE(Tokenizer(refused).empty());
-  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
-  EXPECT_TRUE(RetryAfter(refused).has_value());
-  context.TryCancel();
-  EXPECT_TRUE(testing::Await("it has given its memory back", [&] { return memory.taken() == 0; }));
-  EXPECT_FALSE(Tokenizer(refused).empty());
-  EXPECT_TRUE(refused.ok()) << refused;
-  TearDown();  // before the memory
 }
 
 TEST_F(EngineServiceTest, BeforeItIsConnectedItIsNotHealthyAndAnswersNothing) {
@@ -438,24 +190,6 @@ TEST_F(EngineServiceTest, ATokenizerThatCannotBeMadeIsAnErrorAndTriedAgain) {
   archive_ = std::string("zip");
   EXPECT_EQ(Tokenizer(status).size(), 1u);
   EXPECT_TRUE(status.ok()) << status;
-}
-
-TEST_F(EngineServiceTest, CallsThatRunMayEndWhileTheServerDrains) {
-  StartConnected();
-  EngineCall call(*stub_of_engine_, Endless("last"));
-  ASSERT_TRUE(call.Read().has_value());
-  Draining draining(*engine_server_, [&] { call.Cancel(); });
-  ASSERT_TRUE(testing::Await("the gate is closed", [&] { return engine_server_->gate().closed(); }));
-  const absl::Status refused = EngineCall(*stub_of_engine_, Request("new", 2)).Finish();
-  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
-  EXPECT_TRUE(RetryAfter(refused).has_value());
-  grpc::ClientContext of_model;
-  engine::GetModelInfoResponse info;
-  EXPECT_EQ(stub_of_engine_->GetModelInfo(&of_model, {}, &info).error_code(), grpc::StatusCode::UNAVAILABLE);
-  decode_[0]->Change([](FakeBehaviour& behaviour) { behaviour.decode_until = 1 << 30; });
-  ASSERT_TRUE(Abort({"last"}).ok());
-  EXPECT_EQ(call.Finish().code(), absl::StatusCode::kCancelled);
-  EXPECT_TRUE(draining.AllEnded());
 }
 
 }  // namespace

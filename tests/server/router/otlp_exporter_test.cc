@@ -1,5 +1,6 @@
 #include "server/router/otlp_exporter.h"
 
+#include <future>
 #include <memory>
 #include <set>
 #include <string>
@@ -233,10 +234,44 @@ TEST_F(OtlpExporterTest, WhatWaitsForAnotherTryHasOneAtTheEnd) {
 TEST_F(OtlpExporterTest, ACollectorThatIsGoneHoldsUpNoEnd) {
   StubCollector gone;
   gone.Close();
+  ::testing::internal::CaptureStderr();
   Start(gone.url());
   Offer(0, 200);
   exporter_->Stop();
+  const std::string log = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(Counted("dropped"), 200) << "none is lost silently";
+  EXPECT_THAT(log, HasSubstr("200 traces are dropped: the router ends"));
+}
+
+TEST_F(OtlpExporterTest, AnEndAtWhichAllIsSentSaysNothing) {
+  StubCollector collector;
+  ::testing::internal::CaptureStderr();
+  Start(collector.url());
+  Offer(0, 3);
+  exporter_->Stop();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+TEST_F(OtlpExporterTest, ANameServerThatDoesNotAnswerHoldsUpNoEnd) {
+  const auto asked = std::make_shared<std::promise<void>>();
+  std::promise<void> answered;
+  const HostLookup::Resolver silent =
+      [asked, answer = answered.get_future().share()](const std::string&) -> absl::StatusOr<std::vector<std::string>> {
+    asked->set_value();
+    answer.wait();
+    return std::vector<std::string>{"127.0.0.1"};
+  };
+  OtlpLimits limits;
+  limits.flush = absl::Milliseconds(1);
+  limits.answer = testing::LongestWait();
+  exporter_ = std::make_unique<OtlpExporter>(*ParseOtlpEndpoint("http://collector.example:4318"), OtlpHeaders(),
+                                             metrics_, clock_, limits, silent);
+  Offer(0, OtlpExporter::kOtlpBatch);
+  asked->get_future().wait();
+  exporter_->Stop();
+  exporter_.reset();
+  EXPECT_EQ(Counted("dropped"), OtlpExporter::kOtlpBatch);
+  answered.set_value();  // whoever waited for it is gone
 }
 
 TEST_F(OtlpExporterTest, HeadersGoWithThem) {

@@ -98,6 +98,31 @@ TEST(OtlpPost, WhatNobodyAnswersIsForAnotherTime) {
   EXPECT_THAT(answer.why, HasSubstr("no answer: "));
 }
 
+// As "localhost" has an IPv6 address at which a collector need not listen.
+TEST(OtlpPost, OfSeveralAddressesTheFirstThatTakesAConnectionGetsThem) {
+  StubCollector collector;
+  const OtlpEndpoint endpoint = *ParseOtlpEndpoint(absl::StrCat("http://collector.example:", collector.port()));
+  OtlpPost post(endpoint, {}, [](const std::string& host) -> absl::StatusOr<std::vector<std::string>> {
+    EXPECT_EQ(host, "collector.example");
+    return std::vector<std::string>{"127.0.0.2", "127.0.0.1"};
+  });
+  const OtlpAnswer answer = post.Send("{}", LongestWait());
+  EXPECT_EQ(answer.result, OtlpResult::kTaken) << answer.why;
+  const auto posts = collector.posts();
+  ASSERT_FALSE(posts.empty());
+  EXPECT_EQ(posts[0].get_header_value("Host"), absl::StrCat("collector.example:", collector.port()));
+}
+
+TEST(OtlpPost, AHostThatHasNoAddressIsForAnotherTime) {
+  OtlpPost post(*ParseOtlpEndpoint("http://collector.example:4318"), {},
+                [](const std::string&) -> absl::StatusOr<std::vector<std::string>> {
+                  return absl::NotFoundError("Name or service not known");
+                });
+  const OtlpAnswer answer = post.Send("{}", LongestWait());
+  EXPECT_EQ(answer.result, OtlpResult::kLater);
+  EXPECT_EQ(answer.why, "no address: Name or service not known");
+}
+
 TEST(OtlpPost, OneThatIsUnderWayEndsWhenItIsCutAndNoneFollows) {
   std::atomic<bool> over = false;
   StubCollector collector([&](size_t, const std::string&, httplib::Response&) {

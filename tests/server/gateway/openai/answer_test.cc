@@ -2,109 +2,32 @@
 #include "server/gateway/openai/answer.h"
 
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/server/gateway/openai/answer_events.h"
 
 namespace runahead {
 namespace {
 
+using testing::AddLogprobs;
+using testing::CallsOf;
+using testing::EchoOf;
 using ::testing::ElementsAre;
+using testing::EventsOf;
+using testing::FinishedWith;
 using ::testing::IsEmpty;
+using testing::kService;
+using testing::kUsage;
+using testing::OfAnswer;
 using ::testing::SizeIs;
+using testing::StartedWith;
+using testing::TextOf;
 using Json = nlohmann::json;
-
-OpenAiCalls CallsOf(bool chat, bool stream, int choices = 1, int prompts = 1) {
-  OpenAiCalls calls;
-  calls.chat = chat;
-  calls.stream = stream;
-  calls.model = "tiny";
-  calls.choices_per_prompt = choices;
-  calls.calls.resize(static_cast<size_t>(prompts));
-  return calls;
-}
-
-OpenAiCalls EchoOf(const std::string& prompt, bool stream) {
-  OpenAiCalls calls = CallsOf(false, stream);
-  calls.calls[0].set_prompt(prompt);
-  calls.echo = true;
-  return calls;
-}
-
-v1::GenerateResponse OfAnswer(int answer, v1::GenerateResponse response) {
-  if (response.has_started()) response.mutable_started()->set_answer(answer);
-  if (response.has_tokens()) response.mutable_tokens()->set_answer(answer);
-  if (response.has_finished()) response.mutable_finished()->set_answer(answer);
-  return response;
-}
-
-v1::GenerateResponse StartedWith(uint64_t seed) {
-  v1::GenerateResponse response;
-  v1::Started& started = *response.mutable_started();
-  started.set_request_id("r-1");
-  started.set_seed(seed);
-  started.mutable_plan()->set_schedule("kvr");
-  started.mutable_plan()->add_workers("p0");
-  started.mutable_plan()->add_workers("p1");
-  started.mutable_plan()->add_parts(3);
-  started.mutable_plan()->add_parts(4);
-  started.mutable_plan()->set_decode_worker("d0");
-  return response;
-}
-
-v1::GenerateResponse TextOf(const std::string& text) {
-  v1::GenerateResponse response;
-  response.mutable_tokens()->add_ids(5);
-  response.mutable_tokens()->set_text(text);
-  return response;
-}
-
-v1::GenerateResponse FinishedWith(const std::string& text, v1::FinishReason reason, int prompt, int completion,
-                                  int cached) {
-  v1::GenerateResponse response;
-  v1::Finished& finished = *response.mutable_finished();
-  finished.set_text(text);
-  finished.set_reason(reason);
-  finished.mutable_usage()->set_prompt_tokens(prompt);
-  finished.mutable_usage()->set_completion_tokens(completion);
-  finished.mutable_usage()->set_cached_prompt_tokens(cached);
-  finished.mutable_timing()->set_ttft_s(0.5);
-  finished.mutable_timing()->set_tpot_s(0.25);
-  (*finished.mutable_timing()->mutable_stages())["prefill"] = 0.375;
-  (*finished.mutable_timing()->mutable_stages())["queue"] = 0.125;
-  return response;
-}
-
-void AddLogprobs(v1::GenerateResponse& response, const std::vector<std::pair<std::string, float>>& tops) {
-  v1::TokenLogprobs& logprobs = *response.mutable_tokens()->add_logprobs();
-  for (const auto& [text, logprob] : tops) {
-    v1::TokenLogprob& top = *logprobs.add_top();
-    top.set_text(text);
-    top.set_logprob(logprob);
-  }
-}
-
-// All events of one choice's responses, then of the end.
-std::vector<Json> EventsOf(const OpenAiCalls& calls, const std::vector<v1::GenerateResponse>& responses) {
-  const std::unique_ptr<OpenAiAnswer> answer = MakeAnswer(calls, "id-1", 1700000000);
-  std::vector<Json> events;
-  for (const v1::GenerateResponse& response : responses) {
-    for (const std::string& event : answer->Add(0, response)) events.push_back(Json::parse(event));
-  }
-  for (const std::string& event : answer->Finish()) events.push_back(Json::parse(event));
-  return events;
-}
-
-const char kService[] = R"({"request_id":"r-1","seed":7,"ttft_s":0.5,"tpot_s":0.25,
-    "stages":{"queue":0.125,"prefill":0.375},"failovers":0,
-    "plan":{"schedule":"kvr","workers":["p0","p1"],"parts":[3,4],"decode_worker":"d0","known_tokens":0}})";
-
-const char kUsage[] = R"({"prompt_tokens":7,"completion_tokens":3,"total_tokens":10,
-    "prompt_tokens_details":{"cached_tokens":2}})";
 
 TEST(ChatAnswer, AWholeOneIsOneObject) {
   const std::vector<Json> events = EventsOf(
@@ -386,266 +309,6 @@ TEST(Answer, ThePlanIsThatOfTheEnd) {
   const std::vector<Json> events = EventsOf(CallsOf(true, false), {StartedWith(7), finished});
   EXPECT_EQ(events[0]["runahead"]["plan"]["schedule"], "single");
   EXPECT_EQ(events[0]["runahead"]["failovers"], 2);
-}
-
-TEST(CompletionAnswer, AWholeOneIsOneObject) {
-  const OpenAiCalls calls = EchoOf("Once", false);
-  const std::vector<Json> events = EventsOf(
-      calls, {StartedWith(7), TextOf(" upon"), TextOf(""), FinishedWith(" a", v1::FINISH_REASON_LENGTH, 7, 3, 2)});
-  ASSERT_THAT(events, SizeIs(1));
-  Json expected = Json::parse(R"({"id":"id-1","object":"text_completion","created":1700000000,"model":"tiny",
-      "system_fingerprint":null,"choices":[{"index":0,"text":"Once upon a","logprobs":null,"finish_reason":"length"}]})");
-  expected["usage"] = Json::parse(kUsage);
-  expected["runahead"] = Json::parse(kService);
-  EXPECT_EQ(events[0], expected);
-}
-
-TEST(CompletionAnswer, AStreamedOneSaysTextAsItComes) {
-  const OpenAiCalls calls = EchoOf("Once", true);
-  std::vector<Json> events = EventsOf(
-      calls, {StartedWith(7), TextOf(" upon"), TextOf(""), FinishedWith(" a", v1::FINISH_REASON_STOP, 7, 3, 2)});
-  ASSERT_THAT(events, SizeIs(3));
-  std::vector<std::string> texts;
-  for (const Json& event : events) {
-    EXPECT_EQ(event["object"], "text_completion");
-    texts.push_back(event["choices"][0]["text"]);
-  }
-  EXPECT_THAT(texts, ElementsAre("Once", " upon", " a"));
-  EXPECT_EQ(events[1]["choices"][0]["finish_reason"], nullptr);
-  EXPECT_EQ(events[2]["choices"][0]["finish_reason"], "stop");
-  EXPECT_EQ(events[2]["runahead"], Json::parse(kService));
-}
-
-TEST(CompletionAnswer, OffsetsAreCharactersFromTheBeginOfTheText) {
-  OpenAiCalls calls = CallsOf(false, false);
-  calls.logprobs = true;
-  calls.top_logprobs = 1;
-  v1::GenerateResponse first = TextOf("\xe2\x82\xac");
-  AddLogprobs(first, {{"\xef\xbf\xbd", -0.5f}});
-  first.mutable_tokens()->mutable_logprobs(0)->mutable_top(0)->set_bytes("\xe2\x82");
-  AddLogprobs(first, {{"\xef\xbf\xbd", -0.25f}});
-  first.mutable_tokens()->mutable_logprobs(1)->mutable_top(0)->set_bytes("\xac");
-  v1::GenerateResponse second = TextOf("bc");
-  AddLogprobs(second, {{"bc", -2.0f}, {"d", -1.0f}});
-  v1::GenerateResponse third = TextOf("e");
-  AddLogprobs(third, {{"e", -1.0f}, {"f", -2.0f}});
-  const std::vector<Json> events =
-      EventsOf(calls, {StartedWith(7), first, second, third, FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2)});
-  EXPECT_EQ(events[0]["choices"][0]["logprobs"], Json::parse(R"({"tokens":["\ufffd","\ufffd","bc","e"],
-      "token_logprobs":[-0.5,-0.25,-2.0,-1.0],
-      "top_logprobs":[{"\ufffd":-0.5},{"\ufffd":-0.25},{"d":-1.0,"bc":-2.0},{"e":-1.0}],"text_offset":[0,0,1,3]})"));
-}
-
-TEST(CompletionAnswer, OffsetsGoOnFromEventToEvent) {
-  OpenAiCalls calls = CallsOf(false, true);
-  calls.logprobs = true;
-  v1::GenerateResponse first = TextOf("ab");
-  AddLogprobs(first, {{"ab", -0.5f}});
-  v1::GenerateResponse second = TextOf("");
-  AddLogprobs(second, {{"c", -0.5f}});
-  const std::vector<Json> events =
-      EventsOf(calls, {StartedWith(7), first, second, FinishedWith("c", v1::FINISH_REASON_STOP, 7, 3, 2)});
-  ASSERT_THAT(events, SizeIs(3));
-  EXPECT_EQ(events[0]["choices"][0]["logprobs"]["text_offset"], Json::parse("[0]"));
-  EXPECT_EQ(events[1]["choices"][0]["logprobs"]["text_offset"], Json::parse("[2]"));
-  EXPECT_EQ(events[1]["choices"][0]["text"], "");
-  EXPECT_EQ(events[2]["choices"][0]["text"], "c");
-}
-
-// {text, bytes where they are not the text}, with log probability -1 for the first, -2 for the next one, and so on.
-v1::GenerateResponse PromptOf(int index, const std::vector<std::pair<std::string, std::string>>& tokens) {
-  v1::GenerateResponse response;
-  v1::PromptLogprobs& prompt = *response.mutable_prompt_logprobs();
-  prompt.set_index(index);
-  for (const auto& [text, bytes] : tokens) {
-    v1::TokenLogprob& token = *prompt.add_logprobs()->add_top();
-    token.set_text(text);
-    token.set_bytes(bytes);
-    token.set_logprob(-static_cast<float>(prompt.logprobs_size()));
-  }
-  return response;
-}
-
-TEST(CompletionAnswer, AScoredPromptStandsBeforeTheAnswerWithItsTokens) {
-  OpenAiCalls calls = EchoOf("Once up", false);
-  calls.logprobs = true;
-  v1::GenerateResponse tokens = TextOf("on");
-  AddLogprobs(tokens, {{"on", -0.5f}});
-  const std::vector<Json> events =
-      EventsOf(calls, {StartedWith(7), PromptOf(0, {{"<s>", ""}, {"Once", ""}}), PromptOf(2, {{" up", ""}}), tokens,
-                       FinishedWith("", v1::FINISH_REASON_LENGTH, 3, 1, 0)});
-  ASSERT_THAT(events, SizeIs(1));
-  EXPECT_EQ(events[0]["choices"][0]["text"], "Once upon");
-  // The model's begin token takes no place in the text.
-  EXPECT_EQ(events[0]["choices"][0]["logprobs"], Json::parse(R"({"tokens":["<s>","Once"," up","on"],
-      "token_logprobs":[null,-2.0,-1.0,-0.5],"top_logprobs":[null,{"Once":-2.0},{" up":-1.0},{"on":-0.5}],
-      "text_offset":[0,0,4,7]})"));
-}
-
-TEST(CompletionAnswer, AScoredPromptWithoutBeginTokenHasItsFirstTokensPlace) {
-  OpenAiCalls calls = EchoOf("Once up", false);
-  calls.logprobs = true;
-  const std::vector<Json> events = EventsOf(calls, {StartedWith(7), PromptOf(0, {{"Once", ""}, {" up", ""}}),
-                                                    FinishedWith("", v1::FINISH_REASON_LENGTH, 2, 0, 0)});
-  EXPECT_EQ(events[0]["choices"][0]["logprobs"]["text_offset"], Json::parse("[0,4]"));
-  EXPECT_EQ(events[0]["choices"][0]["text"], "Once up");
-}
-
-TEST(CompletionAnswer, ABlankThatTheModelPutsBeforeATextIsNoneOfIt) {
-  for (const bool begin_token : {false, true}) {
-    OpenAiCalls calls = EchoOf("Once up", false);
-    calls.logprobs = true;
-    std::vector<std::pair<std::string, std::string>> tokens = {{" Once", ""}, {" up", ""}};
-    if (begin_token) tokens.insert(tokens.begin(), {"<s>", ""});
-    const std::vector<Json> events =
-        EventsOf(calls, {StartedWith(7), PromptOf(0, tokens), FinishedWith("", v1::FINISH_REASON_LENGTH, 3, 0, 0)});
-    EXPECT_EQ(events[0]["choices"][0]["logprobs"]["text_offset"], Json::parse(begin_token ? "[0,0,4]" : "[0,4]"));
-  }
-}
-
-TEST(CompletionAnswer, OfAPromptThatIsCutTheTokensSayTheText) {
-  OpenAiCalls calls = EchoOf("a b c d", false);
-  calls.logprobs = true;
-  calls.calls[0].set_truncate_prompt(2);
-  const std::vector<Json> events = EventsOf(calls, {StartedWith(7), PromptOf(0, {{" c", ""}, {" d", ""}}),
-                                                    FinishedWith("", v1::FINISH_REASON_LENGTH, 2, 0, 0)});
-  EXPECT_EQ(events[0]["choices"][0]["text"], " c d");
-  EXPECT_EQ(events[0]["choices"][0]["logprobs"]["text_offset"], Json::parse("[0,2]"));
-}
-
-TEST(CompletionAnswer, AScoredPromptOfIdsHasTheTextOfItsTokens) {
-  for (const bool stream : {false, true}) {
-    OpenAiCalls calls = CallsOf(false, stream);
-    calls.echo = calls.logprobs = true;
-    calls.calls[0].mutable_token_ids()->add_ids(5);
-    // A character whose bytes come in two messages.
-    const std::vector<Json> events =
-        EventsOf(calls, {StartedWith(7), PromptOf(0, {{"a", ""}, {"\xef\xbf\xbd", "\xe2\x82"}}),
-                         PromptOf(2, {{"\xef\xbf\xbd", "\xac"}}), FinishedWith("", v1::FINISH_REASON_LENGTH, 3, 0, 0)});
-    std::vector<std::string> texts;
-    for (const Json& event : events) texts.push_back(event["choices"][0]["text"]);
-    using Texts = std::vector<std::string>;
-    EXPECT_EQ(texts, stream ? Texts({"a", "\xe2\x82\xac", ""}) : Texts({"a\xe2\x82\xac"}));
-    EXPECT_EQ(events[0]["choices"][0]["logprobs"]["text_offset"][1], 1);
-  }
-}
-
-TEST(CompletionAnswer, AStreamSaysAScoredPromptOnceItsTokensCome) {
-  OpenAiCalls calls = EchoOf("Once", true);
-  calls.logprobs = true;
-  calls.choices_per_prompt = 2;
-  const std::unique_ptr<OpenAiAnswer> answer = MakeAnswer(calls, "id-1", 1);
-  EXPECT_THAT(answer->Add(0, StartedWith(7)), IsEmpty());
-  // Each choice has the prompt, the one that has not started too.
-  const std::vector<std::string> events = answer->Add(0, PromptOf(0, {{"Once", ""}}));
-  ASSERT_THAT(events, SizeIs(2));
-  for (size_t i = 0; i < 2; ++i) {
-    const Json choice = Json::parse(events[i])["choices"][0];
-    EXPECT_EQ(choice["index"], i);
-    EXPECT_EQ(choice["text"], "Once");
-    EXPECT_EQ(choice["logprobs"]["tokens"], Json::parse(R"(["Once"])"));
-  }
-}
-
-// Of a token: its id, then those of others; {id, log probability}, and the text "t" with the id.
-void AddScored(v1::GenerateResponse& response, const std::vector<std::pair<int, float>>& tops) {
-  v1::TokenLogprobs& logprobs = *response.mutable_prompt_logprobs()->add_logprobs();
-  for (const auto& [id, logprob] : tops) {
-    v1::TokenLogprob& top = *logprobs.add_top();
-    top.set_id(id);
-    top.set_text(absl::StrCat("t", id));
-    top.set_logprob(logprob);
-  }
-}
-
-// Token 7 is the likeliest of its place, 8 the second of equal ones, 9 none of the likeliest.
-std::vector<v1::GenerateResponse> ScoredPrompt() {
-  v1::GenerateResponse first;
-  AddScored(first, {{5, 0.0f}});
-  AddScored(first, {{7, -0.5f}, {1, -1.5f}, {2, -2.5f}});
-  v1::GenerateResponse second;
-  second.mutable_prompt_logprobs()->set_index(2);
-  AddScored(second, {{8, -1.0f}, {1, -0.25f}, {2, -1.0f}});
-  AddScored(second, {{9, -std::numeric_limits<float>::infinity()}, {1, -0.5f}, {2, -1.0f}});
-  return {first, second};
-}
-
-const char kScored[] = R"([null,
-    {"7":{"logprob":-0.5,"rank":1,"decoded_token":"t7"},"1":{"logprob":-1.5,"rank":2,"decoded_token":"t1"}},
-    {"8":{"logprob":-1.0,"rank":2,"decoded_token":"t8"},"1":{"logprob":-0.25,"rank":1,"decoded_token":"t1"}},
-    {"9":{"logprob":-9999.0,"rank":null,"decoded_token":"t9"},"1":{"logprob":-0.5,"rank":1,"decoded_token":"t1"},
-     "2":{"logprob":-1.0,"rank":2,"decoded_token":"t2"}}])";
-
-TEST(ChatAnswer, TheListOfThePromptsTokensStandsBesideTheChoices) {
-  OpenAiCalls calls = CallsOf(true, false, 2);
-  calls.prompt_logprobs = 2;
-  const std::vector<v1::GenerateResponse> prompt = ScoredPrompt();
-  const std::vector<Json> events =
-      EventsOf(calls, {StartedWith(7), prompt[0], prompt[1], FinishedWith("", v1::FINISH_REASON_LENGTH, 4, 0, 0)});
-  ASSERT_THAT(events, SizeIs(1));
-  EXPECT_EQ(events[0]["prompt_logprobs"], Json::parse(kScored));
-  for (const Json& choice : events[0]["choices"]) EXPECT_FALSE(choice.contains("prompt_logprobs"));
-}
-
-TEST(CompletionAnswer, TheListOfThePromptsTokensStandsInEachChoice) {
-  OpenAiCalls calls = CallsOf(false, false, 2);
-  calls.prompt_logprobs = 2;
-  const std::vector<v1::GenerateResponse> prompt = ScoredPrompt();
-  const std::vector<Json> events =
-      EventsOf(calls, {StartedWith(7), prompt[0], prompt[1], FinishedWith("", v1::FINISH_REASON_LENGTH, 4, 0, 0)});
-  ASSERT_THAT(events[0]["choices"], SizeIs(2));
-  for (const Json& choice : events[0]["choices"]) {
-    EXPECT_EQ(choice["prompt_logprobs"], Json::parse(kScored));
-    EXPECT_EQ(choice["logprobs"], nullptr);
-    EXPECT_EQ(choice["text"], "");
-  }
-  EXPECT_FALSE(events[0].contains("prompt_logprobs"));
-}
-
-TEST(CompletionAnswer, TheListBeginsWithThePromptsOwnTokens) {
-  OpenAiCalls calls = CallsOf(false, false);
-  calls.prompt_logprobs = 2;
-  const std::unique_ptr<OpenAiAnswer> answer = MakeAnswer(calls, "id-1", 1);
-  for (const v1::GenerateResponse& response : ScoredPrompt()) answer->Add(0, response);
-  answer->Add(0, FinishedWith("", v1::FINISH_REASON_LENGTH, 4, 0, 0));
-  EXPECT_THAT(answer->Finish()[0], ::testing::HasSubstr(R"({"8":{"logprob":-1,"rank":2,"decoded_token":"t8"},"1":)"));
-}
-
-TEST(CompletionAnswer, WithoutAlternativesTheLikeliestTokenHasARank) {
-  OpenAiCalls calls = CallsOf(false, false);
-  calls.prompt_logprobs = 0;
-  v1::GenerateResponse prompt;  // with one alternative, as the router is asked
-  AddScored(prompt, {{5, 0.0f}});
-  AddScored(prompt, {{7, -0.5f}});
-  AddScored(prompt, {{8, -1.0f}, {1, -0.25f}});
-  const std::vector<Json> events =
-      EventsOf(calls, {StartedWith(3), prompt, FinishedWith("", v1::FINISH_REASON_LENGTH, 3, 0, 0)});
-  EXPECT_EQ(events[0]["choices"][0]["prompt_logprobs"],
-            Json::parse(R"([null,{"7":{"logprob":-0.5,"rank":1,"decoded_token":"t7"}},
-                            {"8":{"logprob":-1.0,"rank":null,"decoded_token":"t8"}}])"));
-}
-
-TEST(CompletionAnswer, WithoutAlternativesTheListHasThePromptsOwnTokensAlone) {
-  OpenAiCalls calls = EchoOf("t5t7t8t9", false);
-  calls.logprobs = true;
-  calls.top_logprobs = 2;
-  calls.prompt_logprobs = 0;
-  const std::vector<v1::GenerateResponse> prompt = ScoredPrompt();
-  const std::vector<Json> events =
-      EventsOf(calls, {StartedWith(7), prompt[0], prompt[1], FinishedWith("", v1::FINISH_REASON_LENGTH, 4, 0, 0)});
-  const Json choice = events[0]["choices"][0];
-  EXPECT_EQ(choice["prompt_logprobs"][1], Json::parse(R"({"7":{"logprob":-0.5,"rank":1,"decoded_token":"t7"}})"));
-  EXPECT_EQ(choice["logprobs"]["top_logprobs"][1], Json::parse(R"({"t7":-0.5,"t1":-1.5})"));
-}
-
-TEST(Answer, AListThatAnOlderRouterLeavesOutIsMissed) {
-  for (const bool chat : {false, true}) {
-    OpenAiCalls calls = CallsOf(chat, false);
-    calls.prompt_logprobs = 0;
-    const std::unique_ptr<OpenAiAnswer> answer = MakeAnswer(calls, "id-1", 1);
-    answer->Add(0, FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2));
-    EXPECT_FALSE(answer->IsComplete());
-  }
 }
 
 TEST(Answer, ANewerRoutersEventsAreLeftOut) {
