@@ -170,9 +170,11 @@ TEST_F(EngineServiceTest, ARequestsMemoryIsGivenBackWhenItsAnswerBegins) {
   Connect();
   engine::GenerateRequest request = Endless("long");
   for (int i = 0; i < 2000; ++i) request.mutable_tokenized()->add_input_ids(5);
+  decode_[0]->Change([](FakeBehaviour& behaviour) { behaviour.answers_leases = false; });
   EngineCall call(*stub_of_engine_, request);
+  decode_[0]->AwaitUnanswered(1);  // nothing is said yet
   ASSERT_TRUE(testing::Await("the request has its memory", [&] { return memory.taken() >= 8000; }));
-  decode_[0]->Change([](FakeBehaviour& behaviour) { behaviour.decode_until = 4; });
+  decode_[0]->Change([](FakeBehaviour& behaviour) { behaviour.answers_leases = true; });
   ASSERT_TRUE(call.Read().has_value());
   EXPECT_TRUE(testing::Await("only what is kept of the answer is counted", [&] { return memory.taken() < 4000; }));
   call.Cancel();
