@@ -325,15 +325,6 @@ void FakeWorker::SendDone(uint64_t job, const absl::Status& status, v1::JobCause
   WriteDone(job, status, cause);
 }
 
-template <typename Condition>
-void FakeWorker::Await(std::string what, const Condition& condition) {
-  MutexLock lock(mu_);
-  testing::ChangeWait wait(std::move(what));
-  while (!condition()) {
-    if (!wait.Next(mu_, changed_)) return;
-  }
-}
-
 std::vector<v1::StartJob> FakeWorker::AwaitStarts(size_t count) {
   std::vector<v1::StartJob> starts;
   Await(absl::StrCat("the router has started ", count, " jobs"), [&]() RUNAHEAD_REQUIRES(mu_) {

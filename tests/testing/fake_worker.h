@@ -11,12 +11,14 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "kernels/base/mutex.h"
 #include "runahead/v1/worker.grpc.pb.h"
+#include "tests/testing/await_change.h"
 
 namespace runahead::testing {
 
@@ -137,7 +139,13 @@ class FakeWorker final {
   void Keep(const v1::DecodeRequest& request, int64_t prompt, const std::vector<int32_t>& output)
       RUNAHEAD_REQUIRES(mu_);
   template <typename Condition>
-  void Await(std::string what, const Condition& condition) RUNAHEAD_EXCLUDES(mu_);
+  void Await(std::string what, const Condition& condition) RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    ChangeWait wait(std::move(what));
+    while (!condition()) {
+      if (!wait.Next(mu_, changed_)) return;
+    }
+  }
 
   v1::Capabilities capabilities_ RUNAHEAD_GUARDED_BY(mu_);
   std::string address_;

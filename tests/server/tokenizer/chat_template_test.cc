@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/tokenizer/plain_chat.h"
+#include "tests/testing/synthetic_gguf.h"
 
 namespace runahead {
 namespace {
