@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <set>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -203,10 +203,10 @@ TEST_F(EngineServiceTest, WhatIsNotStreamedComesAtOnceForEachAnswer) {
   EngineCall call(*stub_of_engine_, request);
   ASSERT_TRUE(call.Finish().ok());
   ASSERT_EQ(call.all.size(), 3u);
-  std::set<uint32_t> indices;
+  std::vector<uint32_t> indices;
   for (const engine::GenerateResponse& response : call.all) {
     EXPECT_EQ(response.complete().output_ids_size(), 4);
-    indices.insert(response.complete().index());
+    indices.push_back(response.complete().index());
   }
   EXPECT_THAT(indices, ElementsAre(0, 1, 2));
 }
