@@ -77,7 +77,14 @@ absl::StatusOr<std::optional<engine::GenerateResponse>> EngineAnswer::Add(const 
     return absl::OutOfRangeError(absl::StrCat("the answer has ", told->ByteSizeLong(), " bytes, more than the ",
                                               kMostMessageBytes, " that clients of gRPC take; ", WayToLess()));
   }
-  return told;
+  if (stream_ || !told) return told;
+  Of(event.finished().answer())->complete = std::move(told);
+  return Next();
+}
+
+std::optional<engine::GenerateResponse> EngineAnswer::Next() {
+  if (stream_ || next_ == answers_.size() || !answers_[next_].complete) return std::nullopt;
+  return std::exchange(answers_[next_++].complete, std::nullopt);
 }
 
 absl::string_view EngineAnswer::WayToLess() const {

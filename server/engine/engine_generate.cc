@@ -95,14 +95,18 @@ void EngineGenerate::Came(const v1::GenerateResponse& event) {
   {
     MutexLock lock(mu_);
     upstream = upstream_;
-    if (failure_.ok() && told->has_value()) {
-      writing_ = **std::move(told);
-      write_began_ = clock_.Now();
-      StartWrite(&writing_);
-      return;
-    }
   }
+  if (told.ok() && BeginWrite(*std::move(told))) return;
   upstream->ReadNext();
+}
+
+bool EngineGenerate::BeginWrite(std::optional<engine::GenerateResponse> told) {
+  MutexLock lock(mu_);
+  if (!told || !failure_.ok()) return false;
+  writing_ = *std::move(told);
+  write_began_ = clock_.Now();
+  StartWrite(&writing_);
+  return true;
 }
 
 absl::Status EngineGenerate::TakeAnswerMemory() {
@@ -119,7 +123,11 @@ void EngineGenerate::OnWriteDone(bool ok) {
     write_began_.reset();
     upstream = upstream_;
   }
-  if (!ok) upstream->Cancel();
+  if (!ok) {
+    upstream->Cancel();
+  } else if (BeginWrite(answer_->Next())) {
+    return;
+  }
   upstream->ReadNext();
 }
 

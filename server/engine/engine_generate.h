@@ -50,6 +50,8 @@ class EngineGenerate final : public grpc::ServerWriteReactor<vllm::grpc::engine:
   void OnCancel() override RUNAHEAD_EXCLUDES(mu_);
   void OnDone() override RUNAHEAD_EXCLUDES(mu_);
   void Came(const v1::GenerateResponse& event) RUNAHEAD_EXCLUDES(mu_);
+  // Whether it is on its way to the client: it is there, and nothing has failed.
+  bool BeginWrite(std::optional<vllm::grpc::engine::GenerateResponse> told) RUNAHEAD_EXCLUDES(mu_);
   // Keeps memory for what the answer keeps. RESOURCE_EXHAUSTED where there is none.
   absl::Status TakeAnswerMemory();
   // The call ends with `why`, whatever else comes.

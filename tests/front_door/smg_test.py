@@ -224,11 +224,14 @@ class SdkTest(fixture.ClusterTest):
             self.assertEqual(token.logprob, token.top_logprobs[0].logprob)  # greedy
 
     def test_several_choices_differ_and_come_again(self):
-        # They stand in the order in which they ended.
-        first, again = ({choice.index: choice.message.content for choice in self.chat(n=3, temperature=1).choices}
-                        for _ in range(2))
-        self.assertEqual(len(set(first.values())), 3)
-        self.assertEqual(first, again)
+        first = [choice.message.content for choice in self.chat(n=3, temperature=1).choices]
+        self.assertEqual(len(set(first)), 3)
+        self.assertEqual([choice.message.content for choice in self.chat(n=3, temperature=1).choices], first)
+        streamed = ["", "", ""]
+        for event in self.chat(n=3, temperature=1, stream=True):
+            for choice in event.choices:
+                streamed[choice.index] += choice.delta.content or ""
+        self.assertEqual([whole(text) for text in streamed], [whole(text) for text in first])
 
     def test_an_answer_is_parsed_as_the_class_that_it_was_asked_as(self):
         asked = self.asked(response_format=Weather, max_tokens=200)

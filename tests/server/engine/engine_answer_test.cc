@@ -76,19 +76,34 @@ TEST(EngineAnswer, OneThatIsNotStreamedTellsTheEndOnly) {
   EXPECT_THAT(logprobs.top_logprobs(0).values(), ElementsAre(-1));
 }
 
-TEST(EngineAnswer, SeveralAnswersAreToldByTheirIndex) {
-  EngineAnswer answer(/*stream=*/false, Request("n: 2"));
-  for (const char* const event : {"started { answer: 0 }", "started { answer: 1 }", "tokens { ids: 5 answer: 1 }",
-                                  "tokens { ids: 6 answer: 0 }", "tokens { ids: 7 answer: 1 }"}) {
+TEST(EngineAnswer, SeveralAnswersAreToldInTheOrderOfTheirIndices) {
+  EngineAnswer answer(/*stream=*/false, Request("n: 3"));
+  for (const char* const event :
+       {"started { answer: 0 }", "started { answer: 1 }", "started { answer: 2 }", "tokens { ids: 5 answer: 1 }",
+        "tokens { ids: 6 answer: 0 }", "tokens { ids: 7 answer: 1 }", "tokens { ids: 8 answer: 2 }"}) {
     Told(answer, event);
   }
-  const engine::GenerateComplete second = Told(answer, "finished { answer: 1 }").complete();
-  EXPECT_EQ(second.index(), 1u);
-  EXPECT_THAT(second.output_ids(), ElementsAre(5, 7));
+  EXPECT_FALSE(Told(answer, "finished { answer: 1 }").has_complete()) << "the first one has not ended";
+  EXPECT_FALSE(answer.Next().has_value());
   const engine::GenerateComplete first = Told(answer, "finished { answer: 0 }").complete();
   EXPECT_EQ(first.index(), 0u);
   EXPECT_THAT(first.output_ids(), ElementsAre(6));
-  EXPECT_FALSE(Told(answer, "tokens { ids: 5 answer: 2 }").has_complete()) << "there is none of that index";
+  const auto second = answer.Next();
+  ASSERT_TRUE(second.has_value());
+  EXPECT_EQ(second->complete().index(), 1u);
+  EXPECT_THAT(second->complete().output_ids(), ElementsAre(5, 7));
+  EXPECT_FALSE(answer.Next().has_value());
+  EXPECT_EQ(Told(answer, "finished { answer: 2 }").complete().index(), 2u);
+  EXPECT_FALSE(answer.Next().has_value());
+  EXPECT_FALSE(Told(answer, "tokens { ids: 5 answer: 3 }").has_complete()) << "there is none of that index";
+}
+
+TEST(EngineAnswer, StreamedOnesEndWhenTheyEnd) {
+  EngineAnswer answer(/*stream=*/true, Request("n: 2"));
+  EXPECT_EQ(Told(answer, "tokens { ids: 5 answer: 1 }").chunk().index(), 1u);
+  EXPECT_EQ(Told(answer, "finished { answer: 1 }").complete().index(), 1u);
+  EXPECT_FALSE(answer.Next().has_value());
+  EXPECT_EQ(Told(answer, "finished { answer: 0 }").complete().index(), 0u);
 }
 
 TEST(EngineAnswer, ThePromptsLogprobsComeOnceWithTheFirstMessage) {

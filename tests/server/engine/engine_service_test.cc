@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <set>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -53,10 +53,10 @@ TEST_F(EngineServiceTest, WhatIsNotStreamedComesAtOnceForEachAnswer) {
   EngineCall call(*stub_of_engine_, request);
   ASSERT_TRUE(call.Finish().ok());
   ASSERT_EQ(call.all.size(), 3u);
-  std::set<uint32_t> indices;
+  std::vector<uint32_t> indices;
   for (const engine::GenerateResponse& response : call.all) {
     EXPECT_EQ(response.complete().output_ids_size(), 4);
-    indices.insert(response.complete().index());
+    indices.push_back(response.complete().index());
   }
   EXPECT_THAT(indices, ElementsAre(0, 1, 2));
 }
