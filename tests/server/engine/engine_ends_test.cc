@@ -171,7 +171,7 @@ TEST_F(EngineServiceTest, ARequestsMemoryIsGivenBackWhenItsAnswerBegins) {
   engine::GenerateRequest request = Endless("long");
   for (int i = 0; i < 2000; ++i) request.mutable_tokenized()->add_input_ids(5);
   decode_[0]->Change([](FakeBehaviour& behaviour) { behaviour.answers_leases = false; });
-  EngineCall call(*stub_of_engine_, request);
+  EngineCall call(*stub_of_engine_, request, {}, 2 * testing::LongestWait());
   decode_[0]->AwaitUnanswered(1);  // nothing is said yet
   ASSERT_TRUE(testing::Await("the request has its memory", [&] { return memory.taken() >= 8000; }));
   decode_[0]->Change([](FakeBehaviour& behaviour) { behaviour.answers_leases = true; });

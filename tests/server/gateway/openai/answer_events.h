@@ -1,8 +1,8 @@
 // The events of the public service that tests of answers are made of.
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -81,23 +81,23 @@ inline void AddLogprobs(v1::GenerateResponse& response, const std::vector<std::p
   }
 }
 
-// All events of one choice's responses, then of the end.
-inline std::vector<nlohmann::json> EventsOf(const OpenAiCalls& calls,
-                                            const std::vector<v1::GenerateResponse>& responses) {
+// All events of one choice's responses, then of the end, each parsed: Json is nlohmann's, which is slow to compile.
+template <typename Json>
+std::vector<Json> EventsOf(const OpenAiCalls& calls, const std::vector<v1::GenerateResponse>& responses) {
   const std::unique_ptr<OpenAiAnswer> answer = MakeAnswer(calls, "id-1", 1700000000);
-  std::vector<nlohmann::json> events;
+  std::vector<Json> events;
   for (const v1::GenerateResponse& response : responses) {
-    for (const std::string& event : answer->Add(0, response)) events.push_back(nlohmann::json::parse(event));
+    for (const std::string& event : answer->Add(0, response)) events.push_back(Json::parse(event));
   }
-  for (const std::string& event : answer->Finish()) events.push_back(nlohmann::json::parse(event));
+  for (const std::string& event : answer->Finish()) events.push_back(Json::parse(event));
   return events;
 }
 
-inline const char kService[] = R"({"request_id":"r-1","seed":7,"ttft_s":0.5,"tpot_s":0.25,
+inline constexpr char kService[] = R"({"request_id":"r-1","seed":7,"ttft_s":0.5,"tpot_s":0.25,
     "stages":{"queue":0.125,"prefill":0.375},"failovers":0,
     "plan":{"schedule":"kvr","workers":["p0","p1"],"parts":[3,4],"decode_worker":"d0","known_tokens":0}})";
 
-inline const char kUsage[] = R"({"prompt_tokens":7,"completion_tokens":3,"total_tokens":10,
+inline constexpr char kUsage[] = R"({"prompt_tokens":7,"completion_tokens":3,"total_tokens":10,
     "prompt_tokens_details":{"cached_tokens":2}})";
 
 }  // namespace runahead::testing

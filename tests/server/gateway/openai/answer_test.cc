@@ -30,7 +30,7 @@ using testing::TextOf;
 using Json = nlohmann::json;
 
 TEST(ChatAnswer, AWholeOneIsOneObject) {
-  const std::vector<Json> events = EventsOf(
+  const std::vector<Json> events = EventsOf<Json>(
       CallsOf(true, false),
       {StartedWith(7), TextOf("He said \"h"), TextOf("i\"\n"), FinishedWith("!", v1::FINISH_REASON_STOP, 7, 3, 2)});
   ASSERT_THAT(events, SizeIs(1));
@@ -45,8 +45,8 @@ TEST(ChatAnswer, AWholeOneIsOneObject) {
 TEST(ChatAnswer, AStreamedOneBeginsWithTheRoleAndEndsWithTheReason) {
   OpenAiCalls calls = CallsOf(true, true);
   calls.include_usage = true;
-  std::vector<Json> events = EventsOf(calls, {StartedWith(7), TextOf("He"), TextOf(""), TextOf("y"),
-                                              FinishedWith(".", v1::FINISH_REASON_LENGTH, 7, 3, 2)});
+  std::vector<Json> events = EventsOf<Json>(calls, {StartedWith(7), TextOf("He"), TextOf(""), TextOf("y"),
+                                                    FinishedWith(".", v1::FINISH_REASON_LENGTH, 7, 3, 2)});
   ASSERT_THAT(events, SizeIs(6));
   const Json last_service = events[4]["runahead"];
   EXPECT_EQ(last_service, Json::parse(kService));
@@ -75,7 +75,7 @@ TEST(ChatAnswer, AStreamedOneBeginsWithTheRoleAndEndsWithTheReason) {
 
 TEST(ChatAnswer, WithoutIncludeUsageNothingIsSaidOfIt) {
   const std::vector<Json> events =
-      EventsOf(CallsOf(true, true), {StartedWith(7), FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2)});
+      EventsOf<Json>(CallsOf(true, true), {StartedWith(7), FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2)});
   ASSERT_THAT(events, SizeIs(2));
   for (const Json& event : events) EXPECT_FALSE(event.contains("usage")) << event;
 }
@@ -88,7 +88,7 @@ TEST(ChatAnswer, LogprobsAreTheLikeliestInFallingOrder) {
   AddLogprobs(tokens, {{"a", -0.5f}, {"x", -1.5f}, {"y", -2.5f}});   // likeliest
   AddLogprobs(tokens, {{"b", -9.0f}, {"x", -0.25f}, {"y", -3.5f}});  // none of the two likeliest
   const std::vector<Json> events =
-      EventsOf(calls, {StartedWith(7), tokens, FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2)});
+      EventsOf<Json>(calls, {StartedWith(7), tokens, FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2)});
   ASSERT_THAT(events, SizeIs(1));
   EXPECT_EQ(events[0]["choices"][0]["logprobs"], Json::parse(R"({"refusal":null,"content":[
       {"token":"a","logprob":-0.5,"bytes":[97],"top_logprobs":[
@@ -107,7 +107,7 @@ TEST(ChatAnswer, LogprobsOfTokensWithoutTextAreNotLost) {
   AddLogprobs(rest, {{"\xef\xbf\xbd", -2.0f}});
   rest.mutable_tokens()->mutable_logprobs(0)->mutable_top(0)->set_bytes("\xa4");
   const std::vector<Json> events =
-      EventsOf(calls, {StartedWith(7), half, rest, FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2)});
+      EventsOf<Json>(calls, {StartedWith(7), half, rest, FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2)});
   ASSERT_THAT(events, SizeIs(4));
   EXPECT_EQ(events[1]["choices"][0]["delta"], Json::parse(R"({"content":""})"));
   EXPECT_EQ(events[1]["choices"][0]["logprobs"]["content"][0]["bytes"], Json::parse("[195]"));
@@ -121,7 +121,7 @@ TEST(ChatAnswer, LogprobsThatAreNotAskedForAreNotWritten) {
   v1::GenerateResponse tokens = TextOf("a");
   AddLogprobs(tokens, {{"a", -0.5f}});
   const std::vector<Json> events =
-      EventsOf(CallsOf(true, true), {StartedWith(7), tokens, FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2)});
+      EventsOf<Json>(CallsOf(true, true), {StartedWith(7), tokens, FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2)});
   EXPECT_EQ(events[1]["choices"][0]["logprobs"], nullptr);
 }
 
@@ -131,7 +131,7 @@ TEST(ChatAnswer, AProbabilityOfNothingIsANumberToo) {
   v1::GenerateResponse tokens = TextOf("a");
   AddLogprobs(tokens, {{"a", -std::numeric_limits<float>::infinity()}});
   const std::vector<Json> events =
-      EventsOf(calls, {StartedWith(7), tokens, FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2)});
+      EventsOf<Json>(calls, {StartedWith(7), tokens, FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2)});
   EXPECT_EQ(events[0]["choices"][0]["logprobs"]["content"][0]["logprob"], -9999);
 }
 
@@ -149,7 +149,7 @@ void TakeCallId(Json& call) {
 }
 
 TEST(ChatAnswer, CallsOfToolsAndThoughtsStandApart) {
-  std::vector<Json> events = EventsOf(
+  std::vector<Json> events = EventsOf<Json>(
       CallsWithTools(false),
       {StartedWith(7), TextOf("<think>\nHm.\n</think>\n\n<tool_call>\n{\"name\": \"f\", "),
        TextOf("\"arguments\": {\"a\": 1}}\n</tool_call>\n<tool_call>{\"name\":\"g\",\"arguments\":{}}</tool_call>"),
@@ -165,10 +165,10 @@ TEST(ChatAnswer, CallsOfToolsAndThoughtsStandApart) {
 
 TEST(ChatAnswer, CallsOfToolsAreStreamedWithTheirIndex) {
   std::vector<Json> events =
-      EventsOf(CallsWithTools(true), {StartedWith(7), TextOf("<think>Hm.</think>Let me"), TextOf(" see. <tool_"),
-                                      TextOf("call>{\"name\":\"f\",\"arguments\":{}}</tool_call>"),
-                                      TextOf("<tool_call>{\"name\":\"g\",\"arguments\":{}}"),
-                                      FinishedWith("</tool_call>", v1::FINISH_REASON_STOP, 7, 3, 2)});
+      EventsOf<Json>(CallsWithTools(true), {StartedWith(7), TextOf("<think>Hm.</think>Let me"), TextOf(" see. <tool_"),
+                                            TextOf("call>{\"name\":\"f\",\"arguments\":{}}</tool_call>"),
+                                            TextOf("<tool_call>{\"name\":\"g\",\"arguments\":{}}"),
+                                            FinishedWith("</tool_call>", v1::FINISH_REASON_STOP, 7, 3, 2)});
   std::vector<Json> deltas;
   for (Json& event : events) {
     Json& delta = event["choices"][0]["delta"];
@@ -187,7 +187,7 @@ TEST(ChatAnswer, CallsOfToolsAreStreamedWithTheirIndex) {
 }
 
 TEST(ChatAnswer, ArgumentsOfACallAreStreamedAsTheyCome) {
-  std::vector<Json> events = EventsOf(
+  std::vector<Json> events = EventsOf<Json>(
       CallsWithTools(true), {StartedWith(7), TextOf("<tool_call>{\"name\":\"f\","), TextOf("\"arguments\":{\"a"),
                              TextOf("\":\"b\"}"), TextOf("}</tool_call>\n<tool_call>{\"name\":\"g\",\"arg"),
                              TextOf("uments\":{}}</tool_call>"), FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2)});
@@ -209,24 +209,24 @@ TEST(ChatAnswer, ArgumentsOfACallAreStreamedAsTheyCome) {
 
 TEST(ChatAnswer, ACallThatWasCutOffInItsArgumentsIsACall) {
   const std::vector<Json> events =
-      EventsOf(CallsWithTools(false), {StartedWith(7), TextOf("<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":"),
-                                       FinishedWith("", v1::FINISH_REASON_LENGTH, 7, 3, 2)});
+      EventsOf<Json>(CallsWithTools(false), {StartedWith(7), TextOf("<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":"),
+                                             FinishedWith("", v1::FINISH_REASON_LENGTH, 7, 3, 2)});
   EXPECT_EQ(events[0]["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"], "{\"a\":");
   EXPECT_EQ(events[0]["choices"][0]["finish_reason"], "length");
 }
 
 TEST(ChatAnswer, ACallThatWasCutOffIsContent) {
-  const std::vector<Json> events =
-      EventsOf(CallsWithTools(false),
-               {StartedWith(7), TextOf("<tool_call>{\"name\":"), FinishedWith("", v1::FINISH_REASON_LENGTH, 7, 3, 2)});
+  const std::vector<Json> events = EventsOf<Json>(
+      CallsWithTools(false),
+      {StartedWith(7), TextOf("<tool_call>{\"name\":"), FinishedWith("", v1::FINISH_REASON_LENGTH, 7, 3, 2)});
   EXPECT_EQ(events[0]["choices"][0]["message"]["content"], "<tool_call>{\"name\":");
   EXPECT_EQ(events[0]["choices"][0]["finish_reason"], "length");
 }
 
 TEST(ChatAnswer, AnAnswerThatWasCutOffBehindACallSaysSo) {
-  const std::vector<Json> events =
-      EventsOf(CallsWithTools(false), {StartedWith(7), TextOf("<tool_call>{\"name\":\"f\"}</tool_call><tool_call>{"),
-                                       FinishedWith("", v1::FINISH_REASON_LENGTH, 7, 3, 2)});
+  const std::vector<Json> events = EventsOf<Json>(
+      CallsWithTools(false), {StartedWith(7), TextOf("<tool_call>{\"name\":\"f\"}</tool_call><tool_call>{"),
+                              FinishedWith("", v1::FINISH_REASON_LENGTH, 7, 3, 2)});
   EXPECT_EQ(events[0]["choices"][0]["message"]["tool_calls"].size(), 1u);
   EXPECT_EQ(events[0]["choices"][0]["finish_reason"], "length");
 }
@@ -237,7 +237,7 @@ TEST(ChatAnswer, LogprobsGoOnWhileACallIsRead) {
   v1::GenerateResponse tokens = TextOf("<tool_call>{\"name\":\"f\"");
   AddLogprobs(tokens, {{"<tool_call>", -0.5f}});
   const std::vector<Json> events =
-      EventsOf(calls, {StartedWith(7), tokens, FinishedWith("}", v1::FINISH_REASON_STOP, 7, 3, 2)});
+      EventsOf<Json>(calls, {StartedWith(7), tokens, FinishedWith("}", v1::FINISH_REASON_STOP, 7, 3, 2)});
   ASSERT_THAT(events, SizeIs(4));
   EXPECT_EQ(events[1]["choices"][0]["delta"], Json::parse(R"({"content":""})"));
   EXPECT_EQ(events[1]["choices"][0]["logprobs"]["content"].size(), 1u);
@@ -306,7 +306,7 @@ TEST(Answer, ThePlanIsThatOfTheEnd) {
   v1::GenerateResponse finished = FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2);
   finished.mutable_finished()->mutable_plan()->set_schedule("single");
   finished.mutable_finished()->set_failovers(2);
-  const std::vector<Json> events = EventsOf(CallsOf(true, false), {StartedWith(7), finished});
+  const std::vector<Json> events = EventsOf<Json>(CallsOf(true, false), {StartedWith(7), finished});
   EXPECT_EQ(events[0]["runahead"]["plan"]["schedule"], "single");
   EXPECT_EQ(events[0]["runahead"]["failovers"], 2);
 }

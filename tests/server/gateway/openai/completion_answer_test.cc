@@ -29,7 +29,7 @@ using Json = nlohmann::json;
 
 TEST(CompletionAnswer, AWholeOneIsOneObject) {
   const OpenAiCalls calls = EchoOf("Once", false);
-  const std::vector<Json> events = EventsOf(
+  const std::vector<Json> events = EventsOf<Json>(
       calls, {StartedWith(7), TextOf(" upon"), TextOf(""), FinishedWith(" a", v1::FINISH_REASON_LENGTH, 7, 3, 2)});
   ASSERT_THAT(events, SizeIs(1));
   Json expected = Json::parse(R"({"id":"id-1","object":"text_completion","created":1700000000,"model":"tiny",
@@ -41,7 +41,7 @@ TEST(CompletionAnswer, AWholeOneIsOneObject) {
 
 TEST(CompletionAnswer, AStreamedOneSaysTextAsItComes) {
   const OpenAiCalls calls = EchoOf("Once", true);
-  std::vector<Json> events = EventsOf(
+  std::vector<Json> events = EventsOf<Json>(
       calls, {StartedWith(7), TextOf(" upon"), TextOf(""), FinishedWith(" a", v1::FINISH_REASON_STOP, 7, 3, 2)});
   ASSERT_THAT(events, SizeIs(3));
   std::vector<std::string> texts;
@@ -69,7 +69,7 @@ TEST(CompletionAnswer, OffsetsAreCharactersFromTheBeginOfTheText) {
   v1::GenerateResponse third = TextOf("e");
   AddLogprobs(third, {{"e", -1.0f}, {"f", -2.0f}});
   const std::vector<Json> events =
-      EventsOf(calls, {StartedWith(7), first, second, third, FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2)});
+      EventsOf<Json>(calls, {StartedWith(7), first, second, third, FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2)});
   EXPECT_EQ(events[0]["choices"][0]["logprobs"], Json::parse(R"({"tokens":["\ufffd","\ufffd","bc","e"],
       "token_logprobs":[-0.5,-0.25,-2.0,-1.0],
       "top_logprobs":[{"\ufffd":-0.5},{"\ufffd":-0.25},{"d":-1.0,"bc":-2.0},{"e":-1.0}],"text_offset":[0,0,1,3]})"));
@@ -83,7 +83,7 @@ TEST(CompletionAnswer, OffsetsGoOnFromEventToEvent) {
   v1::GenerateResponse second = TextOf("");
   AddLogprobs(second, {{"c", -0.5f}});
   const std::vector<Json> events =
-      EventsOf(calls, {StartedWith(7), first, second, FinishedWith("c", v1::FINISH_REASON_STOP, 7, 3, 2)});
+      EventsOf<Json>(calls, {StartedWith(7), first, second, FinishedWith("c", v1::FINISH_REASON_STOP, 7, 3, 2)});
   ASSERT_THAT(events, SizeIs(3));
   EXPECT_EQ(events[0]["choices"][0]["logprobs"]["text_offset"], Json::parse("[0]"));
   EXPECT_EQ(events[1]["choices"][0]["logprobs"]["text_offset"], Json::parse("[2]"));
@@ -111,8 +111,8 @@ TEST(CompletionAnswer, AScoredPromptStandsBeforeTheAnswerWithItsTokens) {
   v1::GenerateResponse tokens = TextOf("on");
   AddLogprobs(tokens, {{"on", -0.5f}});
   const std::vector<Json> events =
-      EventsOf(calls, {StartedWith(7), PromptOf(0, {{"<s>", ""}, {"Once", ""}}), PromptOf(2, {{" up", ""}}), tokens,
-                       FinishedWith("", v1::FINISH_REASON_LENGTH, 3, 1, 0)});
+      EventsOf<Json>(calls, {StartedWith(7), PromptOf(0, {{"<s>", ""}, {"Once", ""}}), PromptOf(2, {{" up", ""}}),
+                             tokens, FinishedWith("", v1::FINISH_REASON_LENGTH, 3, 1, 0)});
   ASSERT_THAT(events, SizeIs(1));
   EXPECT_EQ(events[0]["choices"][0]["text"], "Once upon");
   // The model's begin token takes no place in the text.
@@ -124,8 +124,8 @@ TEST(CompletionAnswer, AScoredPromptStandsBeforeTheAnswerWithItsTokens) {
 TEST(CompletionAnswer, AScoredPromptWithoutBeginTokenHasItsFirstTokensPlace) {
   OpenAiCalls calls = EchoOf("Once up", false);
   calls.logprobs = true;
-  const std::vector<Json> events = EventsOf(calls, {StartedWith(7), PromptOf(0, {{"Once", ""}, {" up", ""}}),
-                                                    FinishedWith("", v1::FINISH_REASON_LENGTH, 2, 0, 0)});
+  const std::vector<Json> events = EventsOf<Json>(calls, {StartedWith(7), PromptOf(0, {{"Once", ""}, {" up", ""}}),
+                                                          FinishedWith("", v1::FINISH_REASON_LENGTH, 2, 0, 0)});
   EXPECT_EQ(events[0]["choices"][0]["logprobs"]["text_offset"], Json::parse("[0,4]"));
   EXPECT_EQ(events[0]["choices"][0]["text"], "Once up");
 }
@@ -136,8 +136,8 @@ TEST(CompletionAnswer, ABlankThatTheModelPutsBeforeATextIsNoneOfIt) {
     calls.logprobs = true;
     std::vector<std::pair<std::string, std::string>> tokens = {{" Once", ""}, {" up", ""}};
     if (begin_token) tokens.insert(tokens.begin(), {"<s>", ""});
-    const std::vector<Json> events =
-        EventsOf(calls, {StartedWith(7), PromptOf(0, tokens), FinishedWith("", v1::FINISH_REASON_LENGTH, 3, 0, 0)});
+    const std::vector<Json> events = EventsOf<Json>(
+        calls, {StartedWith(7), PromptOf(0, tokens), FinishedWith("", v1::FINISH_REASON_LENGTH, 3, 0, 0)});
     EXPECT_EQ(events[0]["choices"][0]["logprobs"]["text_offset"], Json::parse(begin_token ? "[0,0,4]" : "[0,4]"));
   }
 }
@@ -146,8 +146,8 @@ TEST(CompletionAnswer, OfAPromptThatIsCutTheTokensSayTheText) {
   OpenAiCalls calls = EchoOf("a b c d", false);
   calls.logprobs = true;
   calls.calls[0].set_truncate_prompt(2);
-  const std::vector<Json> events = EventsOf(calls, {StartedWith(7), PromptOf(0, {{" c", ""}, {" d", ""}}),
-                                                    FinishedWith("", v1::FINISH_REASON_LENGTH, 2, 0, 0)});
+  const std::vector<Json> events = EventsOf<Json>(calls, {StartedWith(7), PromptOf(0, {{" c", ""}, {" d", ""}}),
+                                                          FinishedWith("", v1::FINISH_REASON_LENGTH, 2, 0, 0)});
   EXPECT_EQ(events[0]["choices"][0]["text"], " c d");
   EXPECT_EQ(events[0]["choices"][0]["logprobs"]["text_offset"], Json::parse("[0,2]"));
 }
@@ -158,9 +158,9 @@ TEST(CompletionAnswer, AScoredPromptOfIdsHasTheTextOfItsTokens) {
     calls.echo = calls.logprobs = true;
     calls.calls[0].mutable_token_ids()->add_ids(5);
     // A character whose bytes come in two messages.
-    const std::vector<Json> events =
-        EventsOf(calls, {StartedWith(7), PromptOf(0, {{"a", ""}, {"\xef\xbf\xbd", "\xe2\x82"}}),
-                         PromptOf(2, {{"\xef\xbf\xbd", "\xac"}}), FinishedWith("", v1::FINISH_REASON_LENGTH, 3, 0, 0)});
+    const std::vector<Json> events = EventsOf<Json>(
+        calls, {StartedWith(7), PromptOf(0, {{"a", ""}, {"\xef\xbf\xbd", "\xe2\x82"}}),
+                PromptOf(2, {{"\xef\xbf\xbd", "\xac"}}), FinishedWith("", v1::FINISH_REASON_LENGTH, 3, 0, 0)});
     std::vector<std::string> texts;
     for (const Json& event : events) texts.push_back(event["choices"][0]["text"]);
     using Texts = std::vector<std::string>;

@@ -56,8 +56,8 @@ TEST(ChatAnswer, TheListOfThePromptsTokensStandsBesideTheChoices) {
   OpenAiCalls calls = CallsOf(true, false, 2);
   calls.prompt_logprobs = 2;
   const std::vector<v1::GenerateResponse> prompt = ScoredPrompt();
-  const std::vector<Json> events =
-      EventsOf(calls, {StartedWith(7), prompt[0], prompt[1], FinishedWith("", v1::FINISH_REASON_LENGTH, 4, 0, 0)});
+  const std::vector<Json> events = EventsOf<Json>(
+      calls, {StartedWith(7), prompt[0], prompt[1], FinishedWith("", v1::FINISH_REASON_LENGTH, 4, 0, 0)});
   ASSERT_THAT(events, SizeIs(1));
   EXPECT_EQ(events[0]["prompt_logprobs"], Json::parse(kScored));
   for (const Json& choice : events[0]["choices"]) EXPECT_FALSE(choice.contains("prompt_logprobs"));
@@ -67,8 +67,8 @@ TEST(CompletionAnswer, TheListOfThePromptsTokensStandsInEachChoice) {
   OpenAiCalls calls = CallsOf(false, false, 2);
   calls.prompt_logprobs = 2;
   const std::vector<v1::GenerateResponse> prompt = ScoredPrompt();
-  const std::vector<Json> events =
-      EventsOf(calls, {StartedWith(7), prompt[0], prompt[1], FinishedWith("", v1::FINISH_REASON_LENGTH, 4, 0, 0)});
+  const std::vector<Json> events = EventsOf<Json>(
+      calls, {StartedWith(7), prompt[0], prompt[1], FinishedWith("", v1::FINISH_REASON_LENGTH, 4, 0, 0)});
   ASSERT_THAT(events[0]["choices"], SizeIs(2));
   for (const Json& choice : events[0]["choices"]) {
     EXPECT_EQ(choice["prompt_logprobs"], Json::parse(kScored));
@@ -95,7 +95,7 @@ TEST(CompletionAnswer, WithoutAlternativesTheLikeliestTokenHasARank) {
   AddScored(prompt, {{7, -0.5f}});
   AddScored(prompt, {{8, -1.0f}, {1, -0.25f}});
   const std::vector<Json> events =
-      EventsOf(calls, {StartedWith(3), prompt, FinishedWith("", v1::FINISH_REASON_LENGTH, 3, 0, 0)});
+      EventsOf<Json>(calls, {StartedWith(3), prompt, FinishedWith("", v1::FINISH_REASON_LENGTH, 3, 0, 0)});
   EXPECT_EQ(events[0]["choices"][0]["prompt_logprobs"],
             Json::parse(R"([null,{"7":{"logprob":-0.5,"rank":1,"decoded_token":"t7"}},
                             {"8":{"logprob":-1.0,"rank":null,"decoded_token":"t8"}}])"));
@@ -107,8 +107,8 @@ TEST(CompletionAnswer, WithoutAlternativesTheListHasThePromptsOwnTokensAlone) {
   calls.top_logprobs = 2;
   calls.prompt_logprobs = 0;
   const std::vector<v1::GenerateResponse> prompt = ScoredPrompt();
-  const std::vector<Json> events =
-      EventsOf(calls, {StartedWith(7), prompt[0], prompt[1], FinishedWith("", v1::FINISH_REASON_LENGTH, 4, 0, 0)});
+  const std::vector<Json> events = EventsOf<Json>(
+      calls, {StartedWith(7), prompt[0], prompt[1], FinishedWith("", v1::FINISH_REASON_LENGTH, 4, 0, 0)});
   const Json choice = events[0]["choices"][0];
   EXPECT_EQ(choice["prompt_logprobs"][1], Json::parse(R"({"7":{"logprob":-0.5,"rank":1,"decoded_token":"t7"}})"));
   EXPECT_EQ(choice["logprobs"]["top_logprobs"][1], Json::parse(R"({"t7":-0.5,"t1":-1.5})"));
