@@ -1,6 +1,7 @@
 // The forms that answers are to have, compiled for the model's tokens beside the work that draws them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -35,12 +36,12 @@ class WantedGrammar {
   std::shared_ptr<const CompiledGrammar> grammar_;  // written before ready_ fires
 };
 
-// Thread-safe. Has a thread, on which one form after the other is compiled; what nobody has compiled yet when it ends
-// fires with ABORTED.
+// Thread-safe. Has two threads that compile forms in the order in which they are wanted, so that the others do not wait
+// for one that takes long. What nobody has compiled yet when it ends fires with ABORTED.
 class GrammarSource {
  public:
   using Compile = std::function<absl::StatusOr<std::shared_ptr<const CompiledGrammar>>(const StructureSpec&)>;
-  // `compile` is called on the source's thread.
+  // `compile` is called on both threads of the source.
   explicit GrammarSource(Compile compile);
   using OpenTokenizer = std::function<absl::StatusOr<std::shared_ptr<const Tokenizer>>()>;
   // Compiles by a GrammarCompiler. `vocab`: rows of the model's head. `open` gives the model's tokenizer, when the
@@ -62,7 +63,7 @@ class GrammarSource {
   CondVar changed_;
   std::deque<std::shared_ptr<WantedGrammar>> queue_ RUNAHEAD_GUARDED_BY(mu_);
   bool stop_ RUNAHEAD_GUARDED_BY(mu_) = false;
-  std::thread thread_;
+  std::array<std::thread, 2> threads_;
 };
 
 }  // namespace runahead
