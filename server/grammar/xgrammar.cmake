@@ -155,6 +155,42 @@ bool RepeatDetector::IsVisited(const ParserState& state) const {
       ::runahead::MakeMaskAhead([&] { add_adaptive_token_mask(state, is_root_rule); });
     }
 ]])
+  # The root's masks are made as if nothing came behind it, also where it stands in other rules, or in itself.
+  set(root [[
+CompiledGrammar GrammarCompilerSub::MultiThreadCompileGrammar(Grammar grammar_unoptimized) {
+]])
+  set(root_mended [[
+static bool IsWholeText(const Grammar& grammar, int32_t rule_id) {
+  if (rule_id != grammar->GetRootRuleId()) return false;
+  const CompactFSM& fsm = grammar->complete_fsm;
+  for (int state = 0; state < fsm.NumStates(); ++state) {
+    for (const auto& edge : fsm.GetEdges(state)) {
+      if (edge.IsRuleRef() && edge.GetRefRuleId() == rule_id) return false;
+      if (edge.IsRepeatRef() && fsm.GetRepeatEdgeInfo(edge.GetAuxIndex()).RuleId() == rule_id) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+CompiledGrammar GrammarCompilerSub::MultiThreadCompileGrammar(Grammar grammar_unoptimized) {
+]])
+  set(of_rule [[
+    auto rule = compiled_grammar_impl->grammar->GetRule(rule_id);
+    const auto& rule_fsm = compiled_grammar_impl->grammar->per_rule_fsms[rule_id];
+]])
+  set(of_rule_mended [[
+    auto rule = compiled_grammar_impl->grammar->GetRule(rule_id);
+    const bool is_whole_text = IsWholeText(compiled_grammar_impl->grammar, rule_id);
+    const auto& rule_fsm = compiled_grammar_impl->grammar->per_rule_fsms[rule_id];
+]])
+  set(add [[
+      add_task_adaptive_token_mask(cur_stack_element, rule_id == root_rule_id);
+]])
+  set(add_mended [[
+      add_task_adaptive_token_mask(cur_stack_element, is_whole_text);
+]])
   set(compile [[
 CompiledGrammar GrammarCompilerSub::CompileBuiltinJSONGrammar() {
 ]])
@@ -181,7 +217,7 @@ std::shared_ptr<const AdaptiveTokenMask> MaskOfState(
         form.grammar, begin, no_tags, form.tokenizer_info, no_cache
     );
     made = std::make_shared<const AdaptiveTokenMask>(
-        matcher.GetAdaptiveTokenMask(state.rule_id == form.grammar->GetRootRuleId())
+        matcher.GetAdaptiveTokenMask(IsWholeText(form.grammar, state.rule_id))
     );
   });
   ::runahead::masks_of_form->Keep(id, made, sizeof(*made) + MemorySize(*made));
@@ -242,7 +278,8 @@ std::shared_ptr<const AdaptiveTokenMask> MaskOfState(
                               edge_mended rebuild rebuild_mended)
   runahead_mend_xgrammar_file(files earley_parser.cc include include_mended look look_mended scan scan_mended parser
                               parser_mended flags flags_mended)
-  runahead_mend_xgrammar_file(files grammar_compiler.cc include include_mended ahead ahead_mended compile compile_mended)
+  runahead_mend_xgrammar_file(files grammar_compiler.cc include include_mended ahead ahead_mended root root_mended
+                              of_rule of_rule_mended add add_mended compile compile_mended)
   runahead_mend_xgrammar_file(files grammar_matcher.cc matcher matcher_mended masks masks_mended find find_mended found
                               found_mended use use_mended)
   set(${list} ${files} PARENT_SCOPE)
