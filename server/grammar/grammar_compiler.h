@@ -39,16 +39,16 @@ struct GrammarCompilerOptions {
   // Of compiled forms that are kept for who asks for them next, and as much again of masks that were made late.
   size_t cache_bytes = size_t{64} << 20;
   size_t form_bytes = size_t{64} << 20;  // of a compiled form, without late masks
-  // What follows are steps of xgrammar (grammar_work.h), some 45 ns each. Measured: docs/structure.md.
+  // What follows are steps of xgrammar (grammar_work.h), some 25 ns each, 45 on a busy machine. Measured: docs/structure.md.
   // States and edges of the automata that a form is compiled to, of which some 6 bytes each are in memory at the same
   // time: the most that a text of 64 KiB took was 3.4 million.
   int64_t compile_work = int64_t{1} << 23;
   // For masks of states that are made when the form is compiled; the others are made when an answer comes there.
   int64_t ahead_work = int64_t{1} << 22;
   // For what one token may be, and for the masks that are made late for it. They are there for forms that may be read
-  // in very many ways: a text of at most 1000 characters takes 12 million of the second with 262,144 tokens.
+  // in very many ways: texts of three bounded lengths take 41 million of the second with 262,144 tokens.
   int64_t token_work = int64_t{1} << 23;
-  int64_t late_work = int64_t{1} << 25;
+  int64_t late_work = int64_t{1} << 26;
   // From here on a mask takes long, for whoever makes masks: a third of a millisecond.
   int64_t long_work = int64_t{1} << 13;
 };

@@ -1,7 +1,6 @@
 #include "worker/model/grammar_source.h"
 
 #include "kernels/base/status_macros.h"
-#include "kernels/base/thread_name.h"
 
 namespace runahead {
 
@@ -44,7 +43,7 @@ GrammarSource::Compile CompilerOf(GrammarSource::OpenTokenizer open, int64_t voc
 }  // namespace
 
 GrammarSource::GrammarSource(Compile compile) : compile_(std::move(compile)) {
-  for (std::thread& thread : threads_) thread = std::thread([this] { Run(); });
+  for (TaskThread* const thread : {&one_, &other_}) thread->Post([this] { Run(); });
 }
 
 GrammarSource::GrammarSource(OpenTokenizer open, int64_t vocab) : GrammarSource(CompilerOf(std::move(open), vocab)) {}
@@ -55,7 +54,8 @@ GrammarSource::~GrammarSource() {
     stop_ = true;
     changed_.NotifyAll();
   }
-  for (std::thread& thread : threads_) thread.join();
+  one_.Stop();
+  other_.Stop();
   MutexLock lock(mu_);
   for (const auto& wanted : queue_) wanted->ready_.Fire(absl::AbortedError("the source of grammars has ended"));
 }
@@ -81,7 +81,6 @@ std::shared_ptr<WantedGrammar> GrammarSource::Next() {
 }
 
 void GrammarSource::Run() {
-  NameThread("grammars");
   while (const std::shared_ptr<WantedGrammar> wanted = Next()) {
     absl::StatusOr<std::shared_ptr<const CompiledGrammar>> compiled = compile_(wanted->spec_);
     if (compiled.ok()) wanted->grammar_ = *std::move(compiled);

@@ -1,17 +1,16 @@
 // The forms that answers are to have, compiled for the model's tokens beside the work that draws them.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "kernels/base/event.h"
 #include "kernels/base/mutex.h"
+#include "server/base/task_thread.h"
 #include "server/grammar/grammar_compiler.h"
 #include "server/grammar/structure_spec.h"
 #include "server/tokenizer/tokenizer.h"
@@ -63,7 +62,7 @@ class GrammarSource {
   CondVar changed_;
   std::deque<std::shared_ptr<WantedGrammar>> queue_ RUNAHEAD_GUARDED_BY(mu_);
   bool stop_ RUNAHEAD_GUARDED_BY(mu_) = false;
-  std::array<std::thread, 2> threads_;
+  TaskThread one_{"grammars"}, other_{"grammars"};
 };
 
 }  // namespace runahead
