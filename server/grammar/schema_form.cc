@@ -30,6 +30,16 @@ using Json = nlohmann::ordered_json;  // properties are written in the order of 
 constexpr int64_t kItemsShare = 10;  // so many items cost as much as a schema
 constexpr size_t kMaxOneOf = 64;     // each is compared with each
 
+bool IsTypeOf(const Json& value, absl::string_view type) {
+  if (type == "object") return value.is_object();
+  if (type == "array") return value.is_array();
+  if (type == "string") return value.is_string();
+  if (type == "number") return value.is_number();
+  if (type == "integer") return value.is_number_integer();
+  if (type == "boolean") return value.is_boolean();
+  return value.is_null();
+}
+
 class SchemaReader {
  public:
   absl::StatusOr<std::string> Read(const Json& root) {
@@ -125,7 +135,7 @@ class SchemaReader {
       return RefuseAt(below, "more than one schema in allOf is not supported");
     std::vector<std::string> types;
     if (others.contains("type")) {
-      RUNAHEAD_ASSIGN_OR_RETURN(types, ReadTypes(others["type"], place));
+      RUNAHEAD_ASSIGN_OR_RETURN(types, ReadTypes(others["type"].dump(), place));
     }
     Json schemas = Json::array();
     std::vector<int> nodes;
@@ -149,6 +159,20 @@ class SchemaReader {
     return ReadSchema{Json{{keyword == "oneOf" ? "anyOf" : keyword, std::move(schemas)}}, node};
   }
 
+  // A schema of several, with the types that stand beside all of them; none: any.
+  static absl::StatusOr<Json> OfTypes(Json schema, const std::vector<std::string>& types, const std::string& place) {
+    if (types.empty()) return schema;
+    if (schema.is_boolean() && schema.get<bool>()) return Json{{"type", types}};
+    if (!schema.is_object()) return schema;
+    std::vector<std::string> both = types;
+    if (schema.contains("type")) {
+      RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<std::string> own, ReadTypes(schema["type"].dump(), place));
+      RUNAHEAD_ASSIGN_OR_RETURN(both, BothTypes(own, types, place));
+    }
+    schema["type"] = both.size() == 1 ? Json(both[0]) : Json(both);
+    return schema;
+  }
+
   absl::StatusOr<ReadSchema> Values(const std::string& keyword, const Json& value, const Json& others,
                                     const std::string& place) {
     const std::string below = PlaceBelow(place, keyword);
@@ -156,7 +180,7 @@ class SchemaReader {
       return RefuseAt(below, "this is an array of one value or more");
     std::vector<std::string> types;
     if (others.contains("type")) {
-      RUNAHEAD_ASSIGN_OR_RETURN(types, ReadTypes(others["type"], place));
+      RUNAHEAD_ASSIGN_OR_RETURN(types, ReadTypes(others["type"].dump(), place));
     }
     for (const Json& one : keyword == "enum" ? value : Json::array({value})) {
       const bool typed =
@@ -171,9 +195,12 @@ class SchemaReader {
     if (schema.empty()) return ReadSchema{Json::object(), graph_.AddAll(place, {})};
     std::vector<std::string> types;
     if (schema.contains("type")) {
-      RUNAHEAD_ASSIGN_OR_RETURN(types, ReadTypes(schema["type"], place));
+      RUNAHEAD_ASSIGN_OR_RETURN(types, ReadTypes(schema["type"].dump(), place));
     } else {
-      RUNAHEAD_ASSIGN_OR_RETURN(types, TypesOfKeywords(schema, place));
+      std::vector<std::string> keywords;
+      for (const auto& [keyword, unused] : schema.items()) keywords.push_back(keyword);
+      RUNAHEAD_ASSIGN_OR_RETURN(const std::string type, TypeOfKeywords(keywords, place));
+      types.push_back(type);
     }
     Json choices = Json::array();
     std::vector<int> nodes;
