@@ -91,7 +91,7 @@ class Masks : public testing::TestWithParam<int> {
   }
 };
 
-TEST_P(Masks, SayWhatIsAcceptedWhenEverTheyAreMade) {
+TEST_P(Masks, SayWhatIsAcceptedWheneverTheyAreMade) {
   const auto ahead = CompiledBy(*CompilerAhead(kNoWorkBound));
   const auto late = CompiledBy(*CompilerAhead(0));
   const auto forgotten = CompiledBy(*CompilerAhead(0, /*cache_bytes=*/1));  // each mask is made again
