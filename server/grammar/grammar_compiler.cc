@@ -15,6 +15,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/printable.h"
 #include "server/grammar/grammar_work.h"
+#include "server/grammar/late_masks.h"
 #include "server/grammar/vocabulary_bytes.h"
 #include "server/grammar/xgrammar_messages.h"
 
@@ -25,17 +26,27 @@ constexpr const char* kLess = "smaller counts, and fewer parts that may be left 
 
 class CompiledForm : public CompiledGrammar {
  public:
-  CompiledForm(xgrammar::CompiledGrammar compiled, int64_t token_work)
-      : compiled_(std::move(compiled)), bytes_(compiled_.MemorySizeBytes()), token_work_(token_work) {}
+  CompiledForm(xgrammar::CompiledGrammar compiled, const GrammarCompilerOptions& options,
+               std::unique_ptr<FormMasks> late)
+      : compiled_(std::move(compiled)),
+        bytes_(compiled_.MemorySizeBytes()),
+        options_(options),
+        late_(std::move(late)) {}
   size_t bytes() const override { return bytes_; }
   std::unique_ptr<GrammarState> Begin() const override;
   const xgrammar::CompiledGrammar& compiled() const { return compiled_; }
-  int64_t token_work() const { return token_work_; }
+  // Acts on a state of the form, within the work that a token may take.
+  void Act(const std::function<void()>& act) const {
+    const GrammarWork work(options_.token_work, options_.late_work, late_.get());
+    act();
+    if (work.done() > options_.long_work) SetTakesLong();
+  }
 
  private:
   const xgrammar::CompiledGrammar compiled_;
   const size_t bytes_;
-  const int64_t token_work_;
+  const GrammarCompilerOptions options_;
+  const std::unique_ptr<FormMasks> late_;
 };
 
 class MatcherState : public GrammarState {
@@ -87,8 +98,7 @@ class MatcherState : public GrammarState {
   absl::Status Guarded(const std::function<void()>& act) {
     if (!broken_.ok()) return broken_;
     try {
-      const GrammarWork work(static_cast<const CompiledForm&>(*grammar_).token_work());
-      act();
+      static_cast<const CompiledForm&>(*grammar_).Act(act);
     } catch (const GrammarWorkTooMuch&) {
       broken_ = absl::OutOfRangeError(
           absl::StrCat("structure: what the form allows here takes too much work to find out; ", kLess));
@@ -117,7 +127,8 @@ class CachingCompiler : public GrammarCompiler {
                   const GrammarCompilerOptions& options)
       : options_(options),
         text_(Vocabulary(bytes, ends), /*max_threads=*/1, /*cache_enabled=*/false),
-        json_(Vocabulary(JsonVocabularyBytes(bytes), ends), /*max_threads=*/1, /*cache_enabled=*/false) {}
+        json_(Vocabulary(JsonVocabularyBytes(bytes), ends), /*max_threads=*/1, /*cache_enabled=*/false),
+        late_(std::make_shared<LateMasks>(options.cache_bytes)) {}
 
   absl::StatusOr<std::shared_ptr<const CompiledGrammar>> Compile(const StructureSpec& spec) override {
     RUNAHEAD_ASSIGN_OR_RETURN(const CheckedStructure checked, PrepareStructure(spec));
@@ -186,9 +197,14 @@ class CachingCompiler : public GrammarCompiler {
   absl::StatusOr<std::shared_ptr<const CompiledGrammar>> CompileNow(const CheckedStructure& checked) {
     const XgrammarWarnings warnings;
     try {
-      const auto form = std::make_shared<const CompiledForm>(Compiled(checked), options_.token_work);
+      bool late = false;
+      xgrammar::CompiledGrammar compiled = Compiled(checked, late);
+      const auto form =
+          std::make_shared<const CompiledForm>(std::move(compiled), options_, LateMasks::OfNewForm(late_));
+      if (late) form->SetTakesLong();
       // What is left out would not be kept.
       if (!warnings.first().empty()) return absl::InvalidArgumentError(OneLine(warnings.first()));
+      RUNAHEAD_RETURN_IF_ERROR(CheckBytes(form->bytes()));
       RUNAHEAD_RETURN_IF_ERROR(CheckBegin(form));
       return form;
     } catch (const GrammarWorkTooMuch&) {
@@ -201,9 +217,13 @@ class CachingCompiler : public GrammarCompiler {
     }
   }
 
-  xgrammar::CompiledGrammar Compiled(const CheckedStructure& checked) {
-    const GrammarWork work(options_.compile_work);
-    return checked.is_json ? CompileJson(checked) : text_.CompileGrammar(xgrammar::Grammar::FromEBNF(checked.text));
+  // `late`: masks of states are left for later.
+  xgrammar::CompiledGrammar Compiled(const CheckedStructure& checked, bool& late) {
+    const GrammarWork work(options_.compile_work, options_.ahead_work, nullptr);
+    xgrammar::CompiledGrammar compiled =
+        checked.is_json ? CompileJson(checked) : text_.CompileGrammar(xgrammar::Grammar::FromEBNF(checked.text));
+    late = work.masks_spent();
+    return compiled;
   }
 
   xgrammar::CompiledGrammar CompileJson(const CheckedStructure& checked) {
@@ -215,6 +235,12 @@ class CachingCompiler : public GrammarCompiler {
     if (!checked.before.empty()) parts.insert(parts.begin(), Grammar::FromEBNF(checked.before));
     if (!checked.behind.empty()) parts.push_back(Grammar::FromEBNF(checked.behind));
     return json_.CompileGrammar(parts.size() == 1 ? json : Grammar::Concat(parts));
+  }
+
+  absl::Status CheckBytes(size_t bytes) const {
+    if (bytes <= options_.form_bytes) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("compiled, it takes ", bytes >> 20, " MiB of memory, more than ",
+                                                   options_.form_bytes >> 20, "; ", kLess));
   }
 
   static absl::Status CheckBegin(const std::shared_ptr<const CompiledForm>& form) {
@@ -235,6 +261,7 @@ class CachingCompiler : public GrammarCompiler {
   const GrammarCompilerOptions options_;
   xgrammar::GrammarCompiler text_;
   xgrammar::GrammarCompiler json_;
+  const std::shared_ptr<LateMasks> late_;
   Mutex mu_;
   CondVar done_;
   absl::flat_hash_map<std::string, std::shared_ptr<Entry>> entries_ RUNAHEAD_GUARDED_BY(mu_);

@@ -20,13 +20,13 @@
 #include "server/grammar/schema_numbers.h"
 #include "server/grammar/schema_one_of.h"
 #include "server/grammar/schema_place.h"
+#include "server/grammar/schema_types.h"
 
 namespace runahead {
 namespace {
 
 using Json = nlohmann::ordered_json;  // properties are written in the order of the schema
 
-constexpr absl::string_view kTypes[] = {"object", "array", "string", "number", "integer", "boolean", "null"};
 constexpr int64_t kItemsShare = 10;  // so many items cost as much as a schema
 constexpr size_t kMaxOneOf = 64;     // each is compared with each
 
@@ -135,7 +135,7 @@ class SchemaReader {
       return RefuseAt(below, "more than one schema in allOf is not supported");
     std::vector<std::string> types;
     if (others.contains("type")) {
-      RUNAHEAD_ASSIGN_OR_RETURN(types, Types(others["type"], place));
+      RUNAHEAD_ASSIGN_OR_RETURN(types, ReadTypes(others["type"].dump(), place));
     }
     Json schemas = Json::array();
     std::vector<int> nodes;
@@ -166,17 +166,8 @@ class SchemaReader {
     if (!schema.is_object()) return schema;
     std::vector<std::string> both = types;
     if (schema.contains("type")) {
-      RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<std::string> own, Types(schema["type"], place));
-      const auto has = [](const std::vector<std::string>& list, const std::string& type) {
-        return std::find(list.begin(), list.end(), type) != list.end();
-      };
-      both.clear();
-      for (const absl::string_view name : kTypes) {
-        const std::string type(name), wider = type == "integer" ? "number" : type;
-        if ((has(own, type) || has(own, wider)) && (has(types, type) || has(types, wider))) both.push_back(type);
-      }
-      if (has(both, "number")) both.erase(std::remove(both.begin(), both.end(), "integer"), both.end());
-      if (both.empty()) return RefuseAt(place, "no value is of its type and of the one beside it");
+      RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<std::string> own, ReadTypes(schema["type"].dump(), place));
+      RUNAHEAD_ASSIGN_OR_RETURN(both, BothTypes(own, types, place));
     }
     schema["type"] = both.size() == 1 ? Json(both[0]) : Json(both);
     return schema;
@@ -189,7 +180,7 @@ class SchemaReader {
       return RefuseAt(below, "this is an array of one value or more");
     std::vector<std::string> types;
     if (others.contains("type")) {
-      RUNAHEAD_ASSIGN_OR_RETURN(types, Types(others["type"], place));
+      RUNAHEAD_ASSIGN_OR_RETURN(types, ReadTypes(others["type"].dump(), place));
     }
     for (const Json& one : keyword == "enum" ? value : Json::array({value})) {
       const bool typed =
@@ -199,27 +190,17 @@ class SchemaReader {
     return ReadSchema{Json{{keyword, value}}, graph_.AddAll(place, {})};
   }
 
-  static absl::StatusOr<std::vector<std::string>> Types(const Json& value, const std::string& place) {
-    std::vector<std::string> types;
-    for (const Json& one : value.is_array() ? value : Json::array({value})) {
-      const bool known = one.is_string() &&
-                         std::find(std::begin(kTypes), std::end(kTypes), one.get<std::string>()) != std::end(kTypes);
-      if (!known)
-        return RefuseAt(PlaceBelow(place, "type"), absl::StrCat("a type is one of ", absl::StrJoin(kTypes, ", ")));
-      if (std::find(types.begin(), types.end(), one.get<std::string>()) == types.end()) types.push_back(one);
-    }
-    if (types.empty()) return RefuseAt(PlaceBelow(place, "type"), "this is a type, or an array of one or more");
-    return types;
-  }
-
   // Of a schema without a form of its own. Where it has no type, it gets the one that its keywords are about.
   absl::StatusOr<ReadSchema> Typed(Json schema, const std::string& place) {
     if (schema.empty()) return ReadSchema{Json::object(), graph_.AddAll(place, {})};
     std::vector<std::string> types;
     if (schema.contains("type")) {
-      RUNAHEAD_ASSIGN_OR_RETURN(types, Types(schema["type"], place));
+      RUNAHEAD_ASSIGN_OR_RETURN(types, ReadTypes(schema["type"].dump(), place));
     } else {
-      RUNAHEAD_ASSIGN_OR_RETURN(types, TypesOfKeywords(schema, place));
+      std::vector<std::string> keywords;
+      for (const auto& [keyword, unused] : schema.items()) keywords.push_back(keyword);
+      RUNAHEAD_ASSIGN_OR_RETURN(const std::string type, TypeOfKeywords(keywords, place));
+      types.push_back(type);
     }
     Json choices = Json::array();
     std::vector<int> nodes;
@@ -230,23 +211,6 @@ class SchemaReader {
     }
     if (types.size() == 1) return ReadSchema{std::move(choices[0]), nodes[0]};
     return ReadSchema{Json{{"anyOf", std::move(choices)}}, graph_.AddAny(place, std::move(nodes))};
-  }
-
-  static absl::StatusOr<std::vector<std::string>> TypesOfKeywords(const Json& schema, const std::string& place) {
-    std::vector<std::string> types;
-    for (const auto& [keyword, unused] : schema.items()) {
-      const SchemaKeyword kind = *FindSchemaKeyword(keyword);
-      const char* type = kind == SchemaKeyword::kObject   ? "object"
-                         : kind == SchemaKeyword::kArray  ? "array"
-                         : kind == SchemaKeyword::kString ? "string"
-                                                          : "number";
-      if (types.empty()) types.push_back(type);
-      if (types[0] != type) {
-        return RefuseAt(place, absl::StrCat("\"type\" is missing, and ", QuotedName(keyword),
-                                            " is of another type than what is before it"));
-      }
-    }
-    return types;
   }
 
   absl::StatusOr<ReadSchema> OfType(const std::string& type, const Json& schema, const std::string& place) {

@@ -76,7 +76,36 @@ function(runahead_mend_xgrammar list)
   ends.push_back(begin);
   return FSMWithStartEnd(fsm, begin, ends);
 ]])
-  # Its work has no bound (grammar_work.h).
+  # Its work has no bound (grammar_work.h): of states and edges of automata, and of its parser.
+  set(automaton [[
+#include "fsm.h"
+]])
+  set(automaton_mended [[
+#include "fsm.h"
+
+#include "server/grammar/grammar_work.h"
+]])
+  set(state [[
+  int AddState() {
+]])
+  set(state_mended [[
+  int AddState() {
+    ::runahead::SpendGrammarWork();
+]])
+  set(edge [[
+    edges_[from].push_back({min, max, to});
+]])
+  set(edge_mended [[
+    ::runahead::SpendGrammarWork();
+    edges_[from].push_back({min, max, to});
+]])
+  set(rebuild [[
+  std::vector<std::vector<FSMEdge>> new_edges(new_num_states);
+]])
+  set(rebuild_mended [[
+  ::runahead::SpendGrammarWork(edges_.size());
+  std::vector<std::vector<FSMEdge>> new_edges(new_num_states);
+]])
   set(include [[
 #include "earley_parser.h"
 ]])
@@ -99,8 +128,159 @@ bool RepeatDetector::IsVisited(const ParserState& state) const {
     ::runahead::SpendGrammarWork();
     Scan(state, ch);
 ]])
+  # Each mask has a parser of its own, which is as large as the form.
+  set(parser [[
+  PushStateAndExpand(initial_state.has_value() ? *initial_state : RootInitialState());
+]])
+  set(parser_mended [[
+  ::runahead::SpendGrammarWork(grammar_->NumRules() / 8);
+  PushStateAndExpand(initial_state.has_value() ? *initial_state : RootInitialState());
+]])
+  set(flags [[
+    flags_cache.resize(fsm.NumStates());
+]])
+  set(flags_mended [[
+    ::runahead::SpendGrammarWork(fsm.NumStates() / 256);
+    flags_cache.resize(fsm.NumStates());
+]])
+  # It makes the masks of all states of a form before anybody needs one, and some forms have thousands that nobody comes
+  # to. What takes long is left for MaskOfState, which makes one when it is needed.
+  set(ahead [[
+    } else {
+      add_adaptive_token_mask(state, is_root_rule);
+    }
+]])
+  set(ahead_mended [[
+    } else {
+      ::runahead::MakeMaskAhead([&] { add_adaptive_token_mask(state, is_root_rule); });
+    }
+]])
+  # The root's masks are made as if nothing came behind it, also where it stands in other rules, or in itself.
+  set(root [[
+CompiledGrammar GrammarCompilerSub::MultiThreadCompileGrammar(Grammar grammar_unoptimized) {
+]])
+  set(root_mended [[
+static bool IsWholeText(const Grammar& grammar, int32_t rule_id) {
+  if (rule_id != grammar->GetRootRuleId()) return false;
+  const CompactFSM& fsm = grammar->complete_fsm;
+  for (int state = 0; state < fsm.NumStates(); ++state) {
+    for (const auto& edge : fsm.GetEdges(state)) {
+      if (edge.IsRuleRef() && edge.GetRefRuleId() == rule_id) return false;
+      if (edge.IsRepeatRef() && fsm.GetRepeatEdgeInfo(edge.GetAuxIndex()).RuleId() == rule_id) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+CompiledGrammar GrammarCompilerSub::MultiThreadCompileGrammar(Grammar grammar_unoptimized) {
+]])
+  set(of_rule [[
+    auto rule = compiled_grammar_impl->grammar->GetRule(rule_id);
+    const auto& rule_fsm = compiled_grammar_impl->grammar->per_rule_fsms[rule_id];
+]])
+  set(of_rule_mended [[
+    auto rule = compiled_grammar_impl->grammar->GetRule(rule_id);
+    const bool is_whole_text = IsWholeText(compiled_grammar_impl->grammar, rule_id);
+    const auto& rule_fsm = compiled_grammar_impl->grammar->per_rule_fsms[rule_id];
+]])
+  set(add [[
+      add_task_adaptive_token_mask(cur_stack_element, rule_id == root_rule_id);
+]])
+  set(add_mended [[
+      add_task_adaptive_token_mask(cur_stack_element, is_whole_text);
+]])
+  set(compile [[
+CompiledGrammar GrammarCompilerSub::CompileBuiltinJSONGrammar() {
+]])
+  set(compile_mended [[
+std::shared_ptr<const AdaptiveTokenMask> MaskOfState(
+    const CompiledGrammar::Impl& form, const ParserState& state
+) {
+  XGRAMMAR_CHECK(::runahead::masks_of_form != nullptr) << state;
+  const ::runahead::MaskStateId id = {
+      state.rule_id, state.sequence_id, state.element_id, state.sub_element_id
+  };
+  if (auto found = ::runahead::masks_of_form->Find(id)) {
+    return std::static_pointer_cast<const AdaptiveTokenMask>(found);
+  }
+  // As they are made ahead.
+  const ParserState begin(
+      state.rule_id, state.sequence_id, state.element_id, ParserState::kNoPrevInputPos, 0
+  );
+  const std::unordered_map<int32_t, DynamicBitset> no_tags;
+  std::optional<RuleLevelCache> no_cache;
+  std::shared_ptr<const AdaptiveTokenMask> made;
+  ::runahead::SpendMaskWork([&] {
+    GrammarMatcherForTokenMaskCache matcher(
+        form.grammar, begin, no_tags, form.tokenizer_info, no_cache
+    );
+    made = std::make_shared<const AdaptiveTokenMask>(
+        matcher.GetAdaptiveTokenMask(IsWholeText(form.grammar, state.rule_id))
+    );
+  });
+  ::runahead::masks_of_form->Keep(id, made, sizeof(*made) + MemorySize(*made));
+  return made;
+}
+
+CompiledGrammar GrammarCompilerSub::CompileBuiltinJSONGrammar() {
+]])
+  set(matcher [[
+#include "compiled_grammar_impl.h"
+]])
+  set(matcher_mended [[
+#include "compiled_grammar_impl.h"
+
+namespace xgrammar {
+std::shared_ptr<const AdaptiveTokenMask> MaskOfState(
+    const CompiledGrammar::Impl& form, const ParserState& state
+);
+}
+]])
+  set(masks [[
+  std::vector<std::pair<ParserState, decltype(adaptive_token_mask_cache.cbegin())>>
+      latest_states_with_masks;
+]])
+  set(masks_mended [[
+  std::vector<std::pair<ParserState, std::shared_ptr<const AdaptiveTokenMask>>>
+      latest_states_with_masks;
+]])
+  set(find [[
+    XGRAMMAR_CHECK(adaptive_token_mask_it != adaptive_token_mask_cache.end()) << state;
+    const auto& adaptive_token_mask = adaptive_token_mask_it->second;
+]])
+  set(find_mended [[
+    const std::shared_ptr<const AdaptiveTokenMask> mask =
+        adaptive_token_mask_it != adaptive_token_mask_cache.end()
+            ? std::shared_ptr<const AdaptiveTokenMask>(
+                  std::shared_ptr<const void>(), &adaptive_token_mask_it->second
+              )
+            : MaskOfState(*compiled_grammar_.operator->(), state);
+    const AdaptiveTokenMask& adaptive_token_mask = *mask;
+]])
+  set(found [[
+    latest_states_with_masks.push_back(std::make_pair(state, adaptive_token_mask_it));
+]])
+  set(found_mended [[
+    latest_states_with_masks.push_back(std::make_pair(state, mask));
+]])
+  set(use [[
+  for (const auto& [state, adaptive_token_mask_it] : latest_states_with_masks) {
+    const auto& adaptive_token_mask = adaptive_token_mask_it->second;
+]])
+  set(use_mended [[
+  for (const auto& [state, mask] : latest_states_with_masks) {
+    const AdaptiveTokenMask& adaptive_token_mask = *mask;
+]])
   set(files ${${list}})
-  runahead_mend_xgrammar_file(files fsm.cc optional optional_mended)
-  runahead_mend_xgrammar_file(files earley_parser.cc include include_mended look look_mended scan scan_mended)
+  runahead_mend_xgrammar_file(files fsm.cc optional optional_mended automaton automaton_mended state state_mended edge
+                              edge_mended rebuild rebuild_mended)
+  runahead_mend_xgrammar_file(files earley_parser.cc include include_mended look look_mended scan scan_mended parser
+                              parser_mended flags flags_mended)
+  runahead_mend_xgrammar_file(files grammar_compiler.cc include include_mended ahead ahead_mended root root_mended
+                              of_rule of_rule_mended add add_mended compile compile_mended)
+  runahead_mend_xgrammar_file(files grammar_matcher.cc matcher matcher_mended masks masks_mended find find_mended found
+                              found_mended use use_mended)
   set(${list} ${files} PARENT_SCOPE)
 endfunction()

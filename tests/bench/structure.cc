@@ -1,10 +1,12 @@
 // What forms of answers cost with a model's vocabulary: time and memory to compile, time of a mask. Among them the most
 // that is let pass (server/grammar/compile_cost.h).
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -19,7 +21,7 @@
 namespace runahead {
 namespace {
 
-constexpr int kMostSeconds = 8;
+constexpr int kMostSeconds = 20;
 
 struct Named {
   const char* name;
@@ -42,9 +44,9 @@ std::string Repeated(const std::string& text, int times, const std::string& betw
   return all;
 }
 
-std::string ManyProperties(int count, const std::string& schema) {
+std::string ManyProperties(int count, const std::string& schema, const std::string& name = "p") {
   std::string properties;
-  for (int i = 0; i < count; ++i) absl::StrAppend(&properties, i == 0 ? "" : ",", "\"p", i, "\":", schema);
+  for (int i = 0; i < count; ++i) absl::StrAppend(&properties, i == 0 ? "" : ",", "\"", name, i, "\":", schema);
   return absl::StrCat(R"({"type":"object","properties":{)", properties, "}}");
 }
 
@@ -54,6 +56,20 @@ std::string Lengths(int count, int first) {
     absl::StrAppend(&properties, i == 0 ? "" : ",", "\"p", i, R"(":{"type":"string","maxLength":)", first + i, "}");
   }
   return absl::StrCat(R"({"type":"object","properties":{)", properties, "}}");
+}
+
+std::string Numbers(int count, const std::string& between) {
+  std::string all;
+  for (int i = 0; i < count; ++i) absl::StrAppend(&all, i == 0 ? "" : between, i);
+  return all;
+}
+
+std::string ManyRanges(int count) {
+  std::string all = "[";
+  for (int i = 0; i < count; ++i)
+    absl::StrAppend(&all, "\\u", absl::Hex(0x1000 + 3 * i, absl::kZeroPad4), "-\\u",
+                    absl::Hex(0x1001 + 3 * i, absl::kZeroPad4));
+  return all + "]{100}";
 }
 
 std::string ManyRules() {
@@ -109,46 +125,88 @@ std::vector<Named> Forms() {
       {"grammar of 400 rules", Grammar(ManyRules())},
       {"grammar ([^]{1000}){2}", Grammar("root ::= ([^]{1000}){2}")},
       {"grammar, counts by rules", Grammar("root ::= a{499}\na ::= b{500}\nb ::= c{500}\nc ::= [^a]{500}")},
+      {"any of three lengths", Schema(R"({"anyOf":[{"type":"string","maxLength":1000},{"type":"string","maxLength":999},
+                               {"type":"string","maxLength":120}]})")},
+      {"900 classes of ranges", Regex(Repeated("[" + Repeated("\u0101-\u0102\u4e01", 4) + "]", 900))},
+      {"class of 60 KB", Regex(ManyRanges(4000))},
+      {"enum of 11000 numbers", Schema("{\"enum\":[" + Numbers(11000, ",") + "]}")},
+      {"grammar of 990 texts", Grammar("root ::= \"" + Numbers(990, "\" | \"") + "\"")},
+      {"500 properties, long names", Schema(ManyProperties(500, R"({"type":"null"})", std::string(100, 'n')))},
+      {"regex ((a|b)*a(a|b){9}){30}", Regex("((a|b)*a(a|b){9}){30}")},
+      {"regex (a?b?c?d?){120}", Regex("(a?b?c?d?){120}")},
+      {"regex of nine beginnings", Regex("[^a]{0,50}a|[^b]{0,50}b|[^c]{0,50}c|[^d]{0,50}d|[^e]{0,50}e|[^f]{0,50}f|"
+                                         "[^g]{0,50}g|[^h]{0,50}h|[^i]{0,50}i")},
+      {"regex ([^b]?[^c]?){250}", Regex("([^b]?[^c]?){250}")},
+      {"regex (\\w?.?\\s?){160}", Regex("(\\w?.?\\s?){160}")},
+      {"regex (\\w+\\s*){300}", Regex("(\\w+\\s*){300}")},
       {"grammar, ambiguous", Grammar("root ::= (root root | \"a\")? \"b\"*")},
   };
+}
+
+// Of this process, at its most.
+double PeakMb() {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) * 1024 / 1e6;
 }
 
 double MillisecondsSince(absl::Time begin) {
   return absl::ToDoubleMilliseconds(absl::Now() - begin);
 }
 
-void Measure(GrammarCompiler& compiler, int64_t vocabulary, const Named& form) {
-  const absl::Time begin = absl::Now();
-  const auto grammar = compiler.Compile(form.spec);
-  const double compile_ms = MillisecondsSince(begin);
-  if (!grammar.ok()) {
-    std::printf("%-40s %9.1f ms  %s\n", form.name, compile_ms,
-                std::string(grammar.status().message()).substr(0, 110).c_str());
-    return;
-  }
-  const auto state = (*grammar)->Begin();
+// Microseconds of each mask of an answer of up to 200 tokens, the shortest first.
+std::vector<double> MaskTimes(const CompiledGrammar& grammar, int64_t vocabulary) {
+  const auto state = grammar.Begin();
   std::vector<uint32_t> mask((vocabulary + 31) / 32);
-  std::vector<double> mask_us;
+  std::vector<double> times;
   std::mt19937 random(1);
   for (int token = 0; token < 200 && !state->Ended(); ++token) {
     const absl::Time from = absl::Now();
-    Must(state->FillMask(absl::MakeSpan(mask)));
-    mask_us.push_back(1000 * MillisecondsSince(from));
+    const absl::Status filled = state->FillMask(absl::MakeSpan(mask)).status();
+    if (!filled.ok()) {
+      std::printf("  behind %d tokens: %s\n", token, std::string(filled.message()).c_str());
+      break;
+    }
+    times.push_back(1000 * MillisecondsSince(from));
     std::vector<int32_t> allowed;
     for (int32_t id = 0; id < vocabulary; ++id) {
       if (mask[id / 32] >> (id % 32) & 1) allowed.push_back(id);
     }
     if (allowed.empty()) break;
-    RUNAHEAD_CHECK(state->Accept(allowed[random() % allowed.size()]).ok());
+    const absl::Status accepted = state->Accept(allowed[random() % allowed.size()]);
+    if (!accepted.ok()) {
+      std::printf("  token %d: %s\n", token, std::string(accepted.message()).c_str());
+      break;
+    }
   }
-  std::sort(mask_us.begin(), mask_us.end());
-  std::printf("%-40s %9.1f ms %9.2f MB  mask %8.1f us, most %8.1f us of %zu\n", form.name, compile_ms,
-              static_cast<double>((*grammar)->bytes()) / 1e6, mask_us[mask_us.size() / 2], mask_us.back(),
-              mask_us.size());
+  std::sort(times.begin(), times.end());
+  return times;
+}
+
+double Sum(const std::vector<double>& of) {
+  return std::accumulate(of.begin(), of.end(), 0.0);
+}
+
+void Measure(GrammarCompiler& compiler, int64_t vocabulary, const Named& form) {
+  const double peak_before = PeakMb();
+  const absl::Time begin = absl::Now();
+  const auto grammar = compiler.Compile(form.spec);
+  const double compile_ms = MillisecondsSince(begin);
+  const double peak_mb = PeakMb() - peak_before;  // where it is more than the vocabulary took
+  if (!grammar.ok()) {
+    std::printf("%-40s %9.1f ms, peak %5.1f MB  %s\n", form.name, compile_ms, peak_mb,
+                std::string(grammar.status().message()).substr(0, 110).c_str());
+    return;
+  }
+  // The second answer finds the masks that the first one made.
+  const std::vector<double> first = MaskTimes(**grammar, vocabulary), again = MaskTimes(**grammar, vocabulary);
+  std::printf("%-40s %9.1f ms, peak %5.1f MB %9.2f MB  mask %8.1f us, most %8.1f us, %zu in %7.1f ms, again %7.1f ms\n",
+              form.name, compile_ms, peak_mb, static_cast<double>((*grammar)->bytes()) / 1e6, first[first.size() / 2],
+              first.back(), first.size(), Sum(first) / 1000, Sum(again) / 1000);
   std::fflush(stdout);
 }
 
-void Run(const std::string& path) {
+void Run(const std::string& path, const std::string& only) {
   const auto file = Must(OpenModelFile(path));
   const auto tokenizer = Must(Tokenizer::FromModel(*file));
   const absl::Time begin = absl::Now();
@@ -156,6 +214,7 @@ void Run(const std::string& path) {
   std::printf("vocabulary of %ld tokens: %.1f ms\n", static_cast<long>(tokenizer->vocab_size()),
               MillisecondsSince(begin));
   for (const Named& form : Forms()) {
+    if (std::string(form.name).find(only) == std::string::npos) continue;
     std::fflush(stdout);
     const pid_t child = fork();  // a form that takes too long does not keep others from being measured
     if (child == 0) {
@@ -174,10 +233,10 @@ void Run(const std::string& path) {
 }  // namespace runahead
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: structure MODEL\n");
+  if (argc < 2 || argc > 3) {
+    std::fprintf(stderr, "usage: structure MODEL [PART OF A FORM'S NAME]\n");
     return 2;
   }
-  runahead::Run(argv[1]);
+  runahead::Run(argv[1], argc > 2 ? argv[2] : "");
   return 0;
 }

@@ -49,7 +49,7 @@ constexpr Harmless kHarmless[] = {
     // Workers.
     {"pool",
      "whoever waits for a part of an op does all parts that nobody has begun; one that was begun is its layer's"},
-    {"grammars", "requests with a form wait for it, until their clients' deadlines; others go on"},
+    {"grammars", "one of two: the form that it compiles is waited for until clients' deadlines; others go on"},
     {"masks", "answers with a form stand still, until their clients' deadlines; others go on"},
     {"long masks", "likewise, those whose form is costly"},
     {"silence", "a router that is gone without a word is noticed by its TCP connection's end"},

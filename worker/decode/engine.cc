@@ -162,7 +162,7 @@ DecodeEngine::DecodeEngine(Device& device, std::shared_ptr<const Model> model, K
       inbox_(std::make_shared<Inbox>(progress_)),
       masks_(options_.grammars == nullptr
                  ? nullptr
-                 : std::make_unique<MaskMaker>(clock_, [inbox = inbox_] { inbox->MaskMade(); })),
+                 : std::make_unique<MaskMaker>([inbox = inbox_] { inbox->MaskMade(); })),
       stream_(std::move(stream)),
       loop_(std::move(loop)),
       prompts_(std::move(prompts)),

@@ -3,17 +3,10 @@
 #include <optional>
 #include <utility>
 
-#include "absl/time/time.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
 
 namespace runahead {
-namespace {
-
-// A step takes some milliseconds.
-constexpr absl::Duration kLongMask = absl::Milliseconds(1);
-
-}  // namespace
 
 struct SequenceMask::State {
   State(DrawRules rules, int64_t vocab, std::shared_ptr<const WantedGrammar> grammar)
@@ -57,7 +50,7 @@ absl::StatusOr<absl::Span<const uint32_t>> SequenceMask::Next() {
   return *state_->made;
 }
 
-MaskMaker::MaskMaker(Clock& clock, std::function<void()> on_made) : clock_(clock), on_made_(std::move(on_made)) {}
+MaskMaker::MaskMaker(std::function<void()> on_made) : on_made_(std::move(on_made)) {}
 
 MaskMaker::~MaskMaker() {
   quick_.Abandon();
@@ -75,10 +68,7 @@ void MaskMaker::Make(const SequenceMask& mask) {
   (state->form->grammar()->takes_long() ? slow_ : quick_).Post([this, of = std::weak_ptr(state)] {
     const std::shared_ptr<SequenceMask::State> state = of.lock();
     if (state == nullptr) return;  // its sequence has ended
-    const absl::Time begin = clock_.Now();
-    absl::StatusOr<absl::Span<const uint32_t>> next = state->mask.Next();
-    state->form->grammar()->SetTakesLong(clock_.Now() - begin > kLongMask);
-    state->Finish(std::move(next));
+    state->Finish(state->mask.Next());
     on_made_();
   });
 }

@@ -7,7 +7,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "server/base/clock.h"
 #include "server/base/task_thread.h"
 #include "worker/model/draw_rules.h"
 
@@ -33,12 +32,12 @@ class SequenceMask {
 };
 
 // Makes masks of answers that have a form. Most take microseconds; a form with large counts takes longer than a step
-// for each. Those of forms whose last one took long have a thread of their own, so that no other waits for them. Used
-// by one thread.
+// for each. Those of forms that say so (CompiledGrammar::takes_long) have a thread of their own, so that no other waits
+// for them. Used by one thread.
 class MaskMaker {
  public:
-  // `on_made` is called behind each mask, on a thread of the maker. `clock` outlives it.
-  MaskMaker(Clock& clock, std::function<void()> on_made);
+  // `on_made` is called behind each mask, on a thread of the maker.
+  explicit MaskMaker(std::function<void()> on_made);
   // What nobody has begun to make is never made.
   ~MaskMaker();
 
@@ -46,7 +45,6 @@ class MaskMaker {
   void Make(const SequenceMask& mask);
 
  private:
-  Clock& clock_;
   const std::function<void()> on_made_;
   TaskThread quick_{"masks"}, slow_{"long masks"};
 };

@@ -1,7 +1,6 @@
 #include "worker/model/grammar_source.h"
 
 #include "kernels/base/status_macros.h"
-#include "kernels/base/thread_name.h"
 
 namespace runahead {
 
@@ -12,21 +11,40 @@ absl::Status OfRequest(const absl::Status& status) {
   return absl::IsInvalidArgument(status) ? absl::OutOfRangeError(status.message()) : status;
 }
 
-GrammarSource::Compile CompilerOf(GrammarSource::OpenTokenizer open, int64_t vocab) {
-  const auto compiler = std::make_shared<std::unique_ptr<GrammarCompiler>>();
-  return [open = std::move(open), vocab,
-          compiler](const StructureSpec& spec) -> absl::StatusOr<std::shared_ptr<const CompiledGrammar>> {
-    if (*compiler == nullptr) {
-      RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const Tokenizer> tokenizer, open());
-      RUNAHEAD_ASSIGN_OR_RETURN(*compiler, GrammarCompiler::Create(*tokenizer, {.vocabulary_size = vocab}));
+// Made when the first form is wanted: who wants the second meanwhile waits for it, too.
+class LateCompiler {
+ public:
+  LateCompiler(GrammarSource::OpenTokenizer open, int64_t vocab) : open_(std::move(open)), vocab_(vocab) {}
+
+  absl::StatusOr<GrammarCompiler*> Get() RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    if (compiler_ == nullptr) {
+      RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const Tokenizer> tokenizer, open_());
+      RUNAHEAD_ASSIGN_OR_RETURN(compiler_, GrammarCompiler::Create(*tokenizer, {.vocabulary_size = vocab_}));
     }
-    return (*compiler)->Compile(spec);
+    return compiler_.get();
+  }
+
+ private:
+  const GrammarSource::OpenTokenizer open_;
+  const int64_t vocab_;
+  Mutex mu_;
+  std::unique_ptr<GrammarCompiler> compiler_ RUNAHEAD_GUARDED_BY(mu_);
+};
+
+GrammarSource::Compile CompilerOf(GrammarSource::OpenTokenizer open, int64_t vocab) {
+  return [late = std::make_shared<LateCompiler>(std::move(open), vocab)](
+             const StructureSpec& spec) -> absl::StatusOr<std::shared_ptr<const CompiledGrammar>> {
+    RUNAHEAD_ASSIGN_OR_RETURN(GrammarCompiler* const compiler, late->Get());
+    return compiler->Compile(spec);
   };
 }
 
 }  // namespace
 
-GrammarSource::GrammarSource(Compile compile) : compile_(std::move(compile)), thread_([this] { Run(); }) {}
+GrammarSource::GrammarSource(Compile compile) : compile_(std::move(compile)) {
+  for (TaskThread* const thread : {&one_, &other_}) thread->Post([this] { Run(); });
+}
 
 GrammarSource::GrammarSource(OpenTokenizer open, int64_t vocab) : GrammarSource(CompilerOf(std::move(open), vocab)) {}
 
@@ -36,7 +54,8 @@ GrammarSource::~GrammarSource() {
     stop_ = true;
     changed_.NotifyAll();
   }
-  thread_.join();
+  one_.Stop();
+  other_.Stop();
   MutexLock lock(mu_);
   for (const auto& wanted : queue_) wanted->ready_.Fire(absl::AbortedError("the source of grammars has ended"));
 }
@@ -62,7 +81,6 @@ std::shared_ptr<WantedGrammar> GrammarSource::Next() {
 }
 
 void GrammarSource::Run() {
-  NameThread("grammars");
   while (const std::shared_ptr<WantedGrammar> wanted = Next()) {
     absl::StatusOr<std::shared_ptr<const CompiledGrammar>> compiled = compile_(wanted->spec_);
     if (compiled.ok()) wanted->grammar_ = *std::move(compiled);

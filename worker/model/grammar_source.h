@@ -5,12 +5,12 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "kernels/base/event.h"
 #include "kernels/base/mutex.h"
+#include "server/base/task_thread.h"
 #include "server/grammar/grammar_compiler.h"
 #include "server/grammar/structure_spec.h"
 #include "server/tokenizer/tokenizer.h"
@@ -35,12 +35,12 @@ class WantedGrammar {
   std::shared_ptr<const CompiledGrammar> grammar_;  // written before ready_ fires
 };
 
-// Thread-safe. Has a thread, on which one form after the other is compiled; what nobody has compiled yet when it ends
-// fires with ABORTED.
+// Thread-safe. Has two threads that compile forms in the order in which they are wanted, so that the others do not wait
+// for one that takes long. What nobody has compiled yet when it ends fires with ABORTED.
 class GrammarSource {
  public:
   using Compile = std::function<absl::StatusOr<std::shared_ptr<const CompiledGrammar>>(const StructureSpec&)>;
-  // `compile` is called on the source's thread.
+  // `compile` is called on both threads of the source.
   explicit GrammarSource(Compile compile);
   using OpenTokenizer = std::function<absl::StatusOr<std::shared_ptr<const Tokenizer>>()>;
   // Compiles by a GrammarCompiler. `vocab`: rows of the model's head. `open` gives the model's tokenizer, when the
@@ -62,7 +62,7 @@ class GrammarSource {
   CondVar changed_;
   std::deque<std::shared_ptr<WantedGrammar>> queue_ RUNAHEAD_GUARDED_BY(mu_);
   bool stop_ RUNAHEAD_GUARDED_BY(mu_) = false;
-  std::thread thread_;
+  TaskThread one_{"grammars"}, other_{"grammars"};
 };
 
 }  // namespace runahead

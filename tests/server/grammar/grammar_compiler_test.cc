@@ -270,6 +270,31 @@ TEST(GrammarCompiler, AFormThatTakesTooMuchWorkIsRefused) {
   EXPECT_TRUE(MakeCompiler()->Compile(Schema(R"({"type":"string","maxLength":1000})")).ok());
 }
 
+TEST(GrammarCompiler, AFormThatTakesTooMuchMemoryIsRefused) {
+  const auto of_little =
+      *GrammarCompiler::Create(JsonTokenizer(), {.vocabulary_size = kHeadRows, .form_bytes = size_t{1} << 20});
+  const absl::Status status = of_little->Compile(Schema("{\"const\":\"" + std::string(30'000, 'a') + "\"}")).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("MiB of memory, more than 1; smaller counts"));
+  EXPECT_TRUE(of_little->Compile(Regex("a+")).ok()) << "others are compiled";
+}
+
+// By steps, not by time: already before the first answer, and on every machine.
+TEST(GrammarCompiler, AFormSaysThatItsMasksTakeLong) {
+  const auto compiler = *GrammarCompiler::Create(JsonTokenizer(), {.vocabulary_size = kHeadRows, .long_work = 200});
+  EXPECT_FALSE((*compiler->Compile(Regex("(yes|no)!")))->takes_long());
+  EXPECT_TRUE((*compiler->Compile(Regex(".{200}")))->takes_long()) << "the first one does";
+  const auto nothing_ahead =
+      *GrammarCompiler::Create(JsonTokenizer(), {.vocabulary_size = kHeadRows, .ahead_work = 10});
+  EXPECT_TRUE((*nothing_ahead->Compile(Regex("(yes|no)!")))->takes_long()) << "masks are left for later";
+  const auto grammar = *compiler->Compile(Regex("a.{200}"));
+  EXPECT_FALSE(grammar->takes_long()) << "the first one does not";
+  const auto state = grammar->Begin();
+  ASSERT_TRUE(state->Accept(kJsonFirstByte + 'a').ok());
+  Allowed(*state);
+  EXPECT_TRUE(grammar->takes_long());
+}
+
 // Parts that may be left out make each byte of each token look at all of them.
 TEST(GrammarCompiler, AFormWhoseTextsNobodyCouldBeginIsRefused) {
   const auto of_little = *GrammarCompiler::Create(JsonTokenizer(), {.vocabulary_size = kHeadRows, .token_work = 1000});

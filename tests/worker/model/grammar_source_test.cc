@@ -61,24 +61,50 @@ TEST(GrammarSource, WhatIsNotCompiledWhenItEndsIsAborted) {
   for (const auto& each : wanted) EXPECT_TRUE(each->ready().fired());
 }
 
+// A small form does not wait for one that takes long.
+TEST(GrammarSource, FormsAreCompiledBesideALongOne) {
+  EventSource compiling, go_on;
+  GrammarSource source([&](const StructureSpec& spec) -> absl::StatusOr<std::shared_ptr<const CompiledGrammar>> {
+    if (spec.text == "long") {
+      compiling.Fire(absl::OkStatus());
+      EXPECT_TRUE(go_on.event().Wait().ok());
+    }
+    return absl::NotFoundError(spec.text);
+  });
+  const auto first = source.Want({.kind = StructureKind::kRegex, .text = "long"});
+  EXPECT_TRUE(compiling.event().Wait().ok());
+  for (const std::string text : {"a", "b"}) {
+    EXPECT_EQ(source.Want({.kind = StructureKind::kRegex, .text = text})->ready().Wait(), absl::NotFoundError(text));
+  }
+  EXPECT_FALSE(first->ready().fired());
+  go_on.Fire(absl::OkStatus());
+  EXPECT_EQ(first->ready().Wait(), absl::NotFoundError("long"));
+}
+
 // Its request is gone: whoever comes behind it does not wait for it.
 TEST(GrammarSource, WhatNobodyWaitsForAnyMoreIsNotCompiled) {
-  EventSource compiling, go_on;
+  EventSource compiling[2], go_on;
+  Mutex mu;
   std::vector<std::string> compiled;
   GrammarSource source([&](const StructureSpec& spec) -> absl::StatusOr<std::shared_ptr<const CompiledGrammar>> {
-    if (compiled.empty()) compiling.Fire(absl::OkStatus());
-    compiled.push_back(spec.text);
+    if (spec.text != "last") compiling[spec.text == "first" ? 0 : 1].Fire(absl::OkStatus());
+    {
+      MutexLock lock(mu);
+      compiled.push_back(spec.text);
+    }
     EXPECT_TRUE(go_on.event().Wait().ok());
     return absl::NotFoundError("none");
   });
   const auto first = source.Want({.kind = StructureKind::kRegex, .text = "first"});
-  EXPECT_TRUE(compiling.event().Wait().ok());
+  EXPECT_TRUE(compiling[0].event().Wait().ok());
+  const auto second = source.Want({.kind = StructureKind::kRegex, .text = "second"});
+  EXPECT_TRUE(compiling[1].event().Wait().ok());
   const Event gone = source.Want({.kind = StructureKind::kRegex, .text = "gone"})->ready();
   const auto last = source.Want({.kind = StructureKind::kRegex, .text = "last"});
   go_on.Fire(absl::OkStatus());
   EXPECT_EQ(last->ready().Wait(), absl::NotFoundError("none"));
   EXPECT_EQ(gone.Wait().code(), absl::StatusCode::kAborted);
-  EXPECT_EQ(compiled, (std::vector<std::string>{"first", "last"}));
+  EXPECT_EQ(compiled, (std::vector<std::string>{"first", "second", "last"}));
 }
 
 }  // namespace
