@@ -17,7 +17,7 @@ namespace runahead {
 namespace {
 
 constexpr int64_t kMaskRows = 300;
-constexpr int kAnswers = 6, kTokens = 24;
+constexpr int kAnswers = 4, kTokens = 20;
 
 const StructureSpec kForms[] = {
     {.kind = StructureKind::kJsonObject},
