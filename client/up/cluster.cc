@@ -153,7 +153,7 @@ std::string EndpointsText(const Endpoints& endpoints) {
                   "\n  runahead generate --router ", router, " --prompt 'Once upon a time'\n");
   if (const std::string http = HttpBase(endpoints); !http.empty()) {
     absl::StrAppend(&text, "  curl ", http, "/chat/completions -H 'Content-Type: application/json' -d ",
-                    R"('{"messages": [{"role": "user", "content": "Who are you?"}]}')", "\n");
+                    R"('{"messages": [{"role": "user", "content": "Who are you?"}], "max_tokens": 100}')", "\n");
   }
   return text;
 }
