@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/gateway/openai/error.h"
@@ -24,6 +26,7 @@ namespace http = beast::http;
 
 constexpr uint32_t kMostHeadBytes = 32 << 10;
 constexpr size_t kReadBytes = 64 << 10;
+constexpr size_t kMostEarlyBytes = 16 << 10;
 // What a body becomes on its way: its text, and what was read of it.
 constexpr int64_t kCopiesOfBody = 2;
 // A refused client that still writes would not see why, if its connection were cut.
@@ -31,6 +34,30 @@ constexpr absl::Duration kLingerTime = absl::Seconds(2);
 
 std::chrono::nanoseconds Nanoseconds(absl::Duration duration) {
   return absl::ToChronoNanoseconds(duration);
+}
+
+// "%20" is a blank; what is no such code stays.
+std::string Decoded(absl::string_view path) {
+  std::string text;
+  for (size_t i = 0; i < path.size(); ++i) {
+    const bool coded = path[i] == '%' && i + 2 < path.size() &&
+                       absl::ascii_isxdigit(static_cast<uint8_t>(path[i + 1])) &&
+                       absl::ascii_isxdigit(static_cast<uint8_t>(path[i + 2]));
+    absl::StrAppend(&text, coded ? absl::HexStringToBytes(path.substr(i + 1, 2)) : std::string(1, path[i]));
+    if (coded) i += 2;
+  }
+  return text;
+}
+
+// Of a target, as "/v1/models?x=y", or with the address of a server before it, as for a proxy.
+std::string PathOf(absl::string_view target) {
+  for (const absl::string_view scheme : {"http://", "https://"}) {
+    if (!absl::StartsWithIgnoreCase(target, scheme)) continue;
+    const size_t begin = target.find('/', scheme.size());
+    target = begin == target.npos ? "/" : target.substr(begin);
+    break;
+  }
+  return Decoded(target.substr(0, target.find('?')));
 }
 
 std::string EventsHead(const HttpHeaders& headers, bool chunked, bool keep_alive) {
@@ -139,6 +166,7 @@ void HttpSession::HeadCame(Error error) {
   chunked_ = parser_->get().version() >= 11;
   head_only_ = parser_->get().method() == http::verb::head;
   stream_.expires_after(Nanoseconds(shared_.options.body_time));
+  if (parser_->get().count(http::field::host) > 1) return Refuse(400, "the request names more than one Host");
   const auto expect = parser_->get()[http::field::expect];
   if (expect.empty() || parser_->is_done()) return ReadBody();
   if (!beast::iequals(expect, "100-continue")) return Refuse(417, "Expect: only 100-continue is known");
@@ -200,9 +228,8 @@ void HttpSession::Handle() {
   HttpRequest request;
   auto message = parser_->release();
   parser_.reset();
-  const std::string target(message.target());
   request.method = std::string(message.method_string());
-  request.path = target.substr(0, target.find('?'));
+  request.path = PathOf({message.target().data(), message.target().size()});
   for (const auto& field : message) {
     request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
   }
@@ -221,19 +248,20 @@ void HttpSession::Handle() {
   shared_.handler(std::make_shared<Exchange>(shared_from_this(), std::move(request)));
 }
 
-// A client that goes away while it is answered closes its end: the socket becomes readable. One that sends its next
-// request early is not watched further.
+// A client that goes away while it is answered closes its end: the socket becomes readable. So it does where a client
+// sends its next request early, which is kept for later. One that sends more than kMostEarlyBytes is not watched.
 void HttpSession::WatchPeer() {
   stream_.socket().async_wait(Socket::wait_read, [self = shared_from_this(), number = number_](Error error) {
-    if (!error && self->number_ == number && self->state_ != State::kReading) self->PeerStirred();
+    if (!error && self->number_ == number && self->state_ == State::kAnswering) self->PeerStirred();
   });
 }
 
 void HttpSession::PeerStirred() {
-  char byte;
-  const ssize_t got = recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  if (got > 0) return;
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return WatchPeer();
+  if (buffer_.size() >= kMostEarlyBytes) return;
+  const auto room = buffer_.prepare(kMostEarlyBytes - buffer_.size());
+  const ssize_t got = recv(stream_.socket().native_handle(), room.data(), room.size(), MSG_DONTWAIT);
+  if (got > 0) buffer_.commit(static_cast<size_t>(got));
+  if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return WatchPeer();
   Cut();
 }
 
@@ -251,13 +279,22 @@ void HttpSession::WriteReply(HttpReply reply) {
   response_->content_length(reply.body.size());
   response_->keep_alive(keep_alive_);
   if (!head_only_) response_->body() = std::move(reply.body);
+  serializer_.emplace(*response_);
+  WriteReplyPiece();
+}
+
+// A client has write_time for each piece that it takes.
+void HttpSession::WriteReplyPiece() {
   stream_.expires_after(Nanoseconds(shared_.options.write_time));
-  http::async_write(stream_, *response_,
-                    [self = shared_from_this()](Error error, size_t) { self->ReplyWritten(error); });
+  http::async_write_some(stream_, *serializer_, [self = shared_from_this()](Error error, size_t) {
+    if (error || self->serializer_->is_done()) return self->ReplyWritten(error);
+    self->WriteReplyPiece();
+  });
 }
 
 void HttpSession::ReplyWritten(Error error) {
   const bool refused = parser_.has_value();  // the rest of the request may still come
+  serializer_.reset();
   response_.reset();
   if (error) return Cut();
   if (refused) return Linger();
@@ -301,13 +338,19 @@ void HttpSession::EventsEnded(uint64_t number, bool keep_alive) {
 // What the system did not take at once.
 void HttpSession::WriteRest() {
   wire_ = events_->TakeRest();
+  WriteRestPiece(0);
+}
+
+void HttpSession::WriteRestPiece(size_t begin) {
   stream_.expires_after(Nanoseconds(shared_.options.write_time));
-  asio::async_write(stream_, asio::buffer(wire_), [self = shared_from_this(), number = number_](Error error, size_t) {
-    if (self->number_ != number || self->gone_) return;
-    self->stream_.expires_never();
-    if (error) return self->Cut();
-    if (self->events_->RestWritten()) self->WriteRest();
-  });
+  stream_.async_write_some(asio::buffer(wire_) + begin,
+                           [self = shared_from_this(), number = number_, begin](Error error, size_t taken) {
+                             if (self->number_ != number || self->gone_) return;
+                             if (error) return self->Cut();
+                             if (begin + taken < self->wire_.size()) return self->WriteRestPiece(begin + taken);
+                             self->stream_.expires_never();
+                             if (self->events_->RestWritten()) self->WriteRest();
+                           });
 }
 
 void HttpSession::OnGone(uint64_t number, std::function<void()> gone) {

@@ -61,8 +61,10 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   // Answers what HTTP itself refuses, then closes.
   void Refuse(int status, const std::string& message);
   void WriteReply(HttpReply reply);
+  void WriteReplyPiece();
   void ReplyWritten(Error error);
   void WriteRest();
+  void WriteRestPiece(size_t begin);
   void NextRequest(bool keep_alive);
   void Linger();
   void Cut();
@@ -80,6 +82,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   ByteBudget::Lease memory_;  // of the body
   std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
   std::optional<boost::beast::http::response<boost::beast::http::string_body>> response_;
+  std::optional<boost::beast::http::response_serializer<boost::beast::http::string_body>> serializer_;  // of it
   State state_ = State::kReading;
   uint64_t number_ = 0;  // of the exchange
   bool gone_ = false;

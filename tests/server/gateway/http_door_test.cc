@@ -170,7 +170,8 @@ TEST_F(HttpDoorTest, RefusesWhatIsNoRequestOrTooLarge) {
            {"POST /a HTTP/1.1\r\nContent-Length: 101\r\n\r\n", "413"},
            {"POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n80\r\n" + std::string(128, 'x') + "\r\n", "413"},
            {"GET /a HTTP/1.1\r\nX: " + std::string(40 << 10, 'x') + "\r\n\r\n", "431"},
-           {"POST /a HTTP/1.1\r\nExpect: a miracle\r\nContent-Length: 5\r\n\r\n", "417"}}) {
+           {"POST /a HTTP/1.1\r\nExpect: a miracle\r\nContent-Length: 5\r\n\r\n", "417"},
+           {"GET /a HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "400"}}) {
     RawHttp client(door_->address());
     client.Send(request);
     EXPECT_THAT(client.ReadToEnd(), AllOf(StartsWith(absl::StrCat("HTTP/1.1 ", status)), HasSubstr("{\"error\":{")))
@@ -265,6 +266,85 @@ TEST_F(HttpDoorTest, WhoAnswersHearsThatTheClientIsGone) {
     exchange->OnGone([&] { ++late; });
     EXPECT_TRUE(testing::Await("who asks later hears it", [&] { return late == 1; }));
     EXPECT_EQ(gone, 1);
+  }
+}
+
+// Also where it had sent its next request already.
+TEST_F(HttpDoorTest, WhoSendsMoreAndGoesAwayIsGone) {
+  Start();
+  RawHttp client(door_->address());
+  client.Send("GET /a HTTP/1.1\r\n\r\n");
+  const auto exchange = Next();
+  ASSERT_NE(exchange, nullptr);
+  std::atomic<int> gone = 0;
+  exchange->OnGone([&] { ++gone; });
+  client.Send("GET /b HTTP/1.1\r\n\r\n");
+  client.Close();
+  EXPECT_TRUE(testing::Await("the client is gone", [&] { return gone == 1; }));
+  EXPECT_TRUE(testing::Await("no connection is open", [&] { return connections_.open.Value() == 0; }));
+}
+
+TEST_F(HttpDoorTest, WhatComesBesideAnAnswerIsTheNextRequest) {
+  Start();
+  RawHttp client(door_->address());
+  client.Send("GET /a HTTP/1.1\r\n\r\n");
+  const auto exchange = Next();
+  ASSERT_NE(exchange, nullptr);
+  const std::string much(20000, 'b');  // more than is looked at early
+  client.Send(absl::StrCat("POST /b HTTP/1.1\r\nContent-Length: ", much.size(), "\r\n\r\n", much));
+  exchange->Reply({.body = "a"});
+  EXPECT_THAT(client.ReadAnswer(), HasSubstr("\r\n\r\na"));
+  Echo();
+  EXPECT_THAT(client.ReadAnswer(), HasSubstr("POST /b " + much));
+}
+
+TEST_F(HttpDoorTest, WhoSaysNothingForLongIsCutOff) {
+  const absl::Duration little = absl::Milliseconds(50);
+  Start({.head_time = little, .body_time = little});
+  RawHttp nothing(door_->address()), part(door_->address()), body(door_->address());
+  part.Send("GET /a HT");
+  body.Send("POST /a HTTP/1.1\r\nContent-Length: 9\r\n\r\nabc");
+  for (RawHttp* const client : {&nothing, &part, &body}) EXPECT_EQ(client->ReadToEnd(), "");
+  EXPECT_TRUE(testing::Await("no connection is open", [&] { return connections_.open.Value() == 0; }));
+}
+
+TEST_F(HttpDoorTest, WhoTakesNothingForLongIsCutOff) {
+  Start({.write_time = absl::Milliseconds(50)});
+  const std::string large(16 << 20, 'x');  // more than any socket keeps
+  for (const bool streams : {false, true}) {
+    RawHttp client(door_->address(), /*receive_buffer=*/4096);
+    client.Send("GET /a HTTP/1.1\r\n\r\n");
+    const auto exchange = Next();
+    ASSERT_NE(exchange, nullptr);
+    std::atomic<int> sent = 0, gone = 0;
+    exchange->OnGone([&] { ++gone; });
+    if (streams) {
+      exchange->BeginEvents({});
+      exchange->Send(large, [&] { ++sent; });
+    } else {
+      exchange->Reply({.body = large});
+    }
+    EXPECT_TRUE(testing::Await("the client is given up", [&] { return gone == 1; }));
+    EXPECT_EQ(sent, streams ? 1 : 0);
+    EXPECT_TRUE(testing::Await("no connection is open", [&] { return connections_.open.Value() == 0; }));
+  }
+}
+
+TEST_F(HttpDoorTest, ATargetMayBeCodedAndNameTheServer) {
+  Start();
+  RawHttp client(door_->address());
+  for (const auto& [target, path] : std::vector<std::pair<std::string, std::string>>{
+           {"/a%20b%2fc?d=%20", "/a b/c"},
+           {"/%zz%2", "/%zz%2"},
+           {"http://localhost:80/a%41", "/aA"},
+           {"HTTP://localhost", "/"},
+       }) {
+    client.Send(absl::StrCat("GET ", target, " HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    const auto exchange = Next();
+    ASSERT_NE(exchange, nullptr) << target;
+    EXPECT_EQ(exchange->request().path, path);
+    exchange->Reply({.body = "."});
+    client.ReadAnswer();
   }
 }
 
