@@ -7,7 +7,6 @@
 #include "absl/strings/str_format.h"
 #include "server/base/random.h"
 #include "server/base/trace_context.h"
-#include "server/gateway/openai/error.h"
 #include "server/rpc/tenant_key.h"
 
 namespace runahead {
@@ -68,8 +67,8 @@ void CallContext::Reply(HttpReply reply) {
   exchange_->Reply(std::move(reply));
 }
 
-void CallContext::Fail(const absl::Status& status) {
-  OpenAiError error = ToOpenAiError(status);
+void CallContext::Fail(const absl::Status& status, const SentMembers& sent) {
+  OpenAiError error = ToOpenAiError(status, sent);
   HttpReply reply{.status = error.http_status, .body = std::move(error.body)};
   if (error.retry_after) {
     const int64_t seconds = absl::ToInt64Seconds(absl::Ceil(*error.retry_after, absl::Seconds(1)));

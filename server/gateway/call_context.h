@@ -10,6 +10,7 @@
 #include "server/base/drain_gate.h"
 #include "server/gateway/gateway_metrics.h"
 #include "server/gateway/http_exchange.h"
+#include "server/gateway/openai/error.h"
 
 namespace runahead {
 
@@ -31,7 +32,8 @@ class CallContext {
 
   void Reply(std::string json);
   void Reply(HttpReply reply);
-  void Fail(const absl::Status& status);
+  // `sent`: how the request called what the status may blame.
+  void Fail(const absl::Status& status, const SentMembers& sent = {});
 
   void BeginEvents();
   // One event whose data is `json`, or a comment.

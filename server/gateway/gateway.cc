@@ -172,9 +172,9 @@ void Gateway::Generate(Context context, bool chat) {
 void Gateway::StartGeneration(const Context& context, bool chat, const DoorFacts& facts) {
   const std::string& body = context->request().body;
   absl::StatusOr<OpenAiCalls> calls = chat ? ReadChatRequest(body, facts) : ReadCompletionRequest(body, facts);
-  if (!calls.ok()) return context->Fail(calls.status());
+  if (!calls.ok()) return context->Fail(calls.status(), {.prompt = PromptMember(chat)});
   for (const std::string& member : calls->ignored) parts_.metrics.Ignored(member);
-  Generation::Start(context, *std::move(calls), parts_.stub, parts_.memory, parts_.metrics);
+  Generation::Start(context, *std::move(calls), parts_.stub, parts_.quiet_time, parts_.memory, parts_.metrics);
 }
 
 void Gateway::Models(Context context) {

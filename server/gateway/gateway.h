@@ -30,6 +30,7 @@ struct GatewayParts {
   std::vector<std::string> model_aliases;
   std::vector<std::string> cors_origins;
   std::vector<std::string> allowed_hosts;  // as HostsOf gives them
+  absl::Duration quiet_time;               // as in GatewayOptions
 };
 
 // Thread-safe. What it is made of outlives it, and it outlives its calls: the gate says when they have ended.

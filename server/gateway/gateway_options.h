@@ -27,6 +27,9 @@ struct GatewayOptions {
   int64_t max_body = int64_t{16} << 20;         // bytes
   int64_t request_memory = int64_t{512} << 20;  // bytes
   absl::Duration drain_timeout = absl::Seconds(30);
+  // Before the first token of a stream its client hears a comment each so long, so that nothing on the way takes it for
+  // dead. No key of the configuration: tests set it small.
+  absl::Duration quiet_time = absl::Seconds(15);
   std::string log_level = "info";
   std::string log_format = "text";
   int ready_fd = -1;

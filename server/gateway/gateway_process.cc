@@ -21,7 +21,7 @@ struct GatewayProcess::Parts {
         channel(MakeChannel(given.router, kPublicKeepAlive, {}, tls, /*read_ahead=*/false)),
         stub(v1::Inference::NewStub(channel)),
         gateway({channel, *stub, registry, metrics, memory, gate, RealClock(), given.model_aliases, given.cors_origins,
-                 HostsOf(given)}) {}
+                 HostsOf(given), given.quiet_time}) {}
 
   const GatewayOptions options;
   MetricRegistry registry{"none"};

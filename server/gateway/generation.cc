@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "server/gateway/openai/error.h"
 #include "server/rpc/status.h"
 
 namespace runahead {
@@ -84,12 +83,13 @@ class Generation::Call final : public grpc::ClientReadReactor<v1::GenerateRespon
 };
 
 void Generation::Start(std::shared_ptr<CallContext> context, OpenAiCalls calls, v1::Inference::StubInterface& stub,
-                       ByteBudget& memory, GatewayMetrics& metrics) {
+                       absl::Duration quiet_time, ByteBudget& memory, GatewayMetrics& metrics) {
   ByteBudget::Lease held = memory.None();
   if (!held.Resize(EchoBytes(calls))) {
     return context->Fail(NoMemoryLeft(calls.prompt_logprobs.has_value()));
   }
-  const std::shared_ptr<Generation> generation(new Generation(std::move(context), calls, std::move(held), metrics));
+  const std::shared_ptr<Generation> generation(
+      new Generation(std::move(context), calls, quiet_time, std::move(held), metrics));
   std::vector<std::shared_ptr<Call>> started;
   for (size_t i = 0; i < calls.calls.size(); ++i) {
     v1::GenerateRequest& request = calls.calls[i];
@@ -109,10 +109,12 @@ void Generation::Start(std::shared_ptr<CallContext> context, OpenAiCalls calls, 
   for (const auto& call : started) call->Start(stub);
 }
 
-Generation::Generation(std::shared_ptr<CallContext> context, const OpenAiCalls& calls, ByteBudget::Lease memory,
-                       GatewayMetrics& metrics)
+Generation::Generation(std::shared_ptr<CallContext> context, const OpenAiCalls& calls, absl::Duration quiet_time,
+                       ByteBudget::Lease memory, GatewayMetrics& metrics)
     : context_(std::move(context)),
       stream_(calls.stream),
+      sent_(calls.sent),
+      quiet_time_(quiet_time),
       lists_prompt_(calls.prompt_logprobs.has_value()),
       prompt_copies_(PromptCopies(calls)),
       metrics_(metrics),
@@ -159,7 +161,7 @@ void Generation::Gone() {
 
 void Generation::WaitQuietly() {
   if (!stream_) return;
-  context_->WakeAfter(kQuietTime, [weak = weak_from_this()] {
+  context_->WakeAfter(quiet_time_, [weak = weak_from_this()] {
     if (const auto held = weak.lock()) held->SayQuiet();
   });
 }
@@ -169,8 +171,8 @@ void Generation::SayQuiet() {
     MutexLock lock(mu_);
     if (ended_ || spoke_) return;
     Begin();
+    context_->SendEvents(kComment, [] {});  // under the lock: not behind a token that comes now
   }
-  context_->SendEvents(kComment, [] {});
   WaitQuietly();
 }
 
@@ -183,10 +185,10 @@ void Generation::Begin() {
 void Generation::Fail(const absl::Status& status) {
   ended_ = true;
   if (begun_) {
-    context_->SendEvents(absl::StrCat("data: ", ToOpenAiError(status).body, "\n\n", kDone), [] {});
+    context_->SendEvents(absl::StrCat("data: ", ToOpenAiError(status, sent_).body, "\n\n", kDone), [] {});
     context_->EndEvents();
   } else {
-    context_->Fail(status);
+    context_->Fail(status, sent_);
   }
   CancelAll();
 }

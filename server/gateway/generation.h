@@ -6,31 +6,30 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "kernels/base/mutex.h"
 #include "runahead/v1/inference.grpc.pb.h"
 #include "server/base/byte_budget.h"
 #include "server/gateway/call_context.h"
 #include "server/gateway/openai/answer.h"
 #include "server/gateway/openai/calls.h"
+#include "server/gateway/openai/error.h"
 
 namespace runahead {
-
-// Before the first token a client hears a comment each so long, so that nothing on the way takes it for dead.
-inline constexpr absl::Duration kQuietTime = absl::Seconds(15);
 
 // Held by its calls. One message of each call is on its way at a time: the next is read once the system has taken what
 // the one before gave, so that a client that reads slowly slows its calls down, and takes no memory here.
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  // Starts all calls. `memory`, for answers that go out whole, outlives `context`.
+  // Starts all calls. `memory`, for answers that go out whole, outlives `context`. `quiet_time`: GatewayOptions.
   static void Start(std::shared_ptr<CallContext> context, OpenAiCalls calls, v1::Inference::StubInterface& stub,
-                    ByteBudget& memory, GatewayMetrics& metrics);
+                    absl::Duration quiet_time, ByteBudget& memory, GatewayMetrics& metrics);
 
  private:
   class Call;
 
-  Generation(std::shared_ptr<CallContext> context, const OpenAiCalls& calls, ByteBudget::Lease memory,
-             GatewayMetrics& metrics);
+  Generation(std::shared_ptr<CallContext> context, const OpenAiCalls& calls, absl::Duration quiet_time,
+             ByteBudget::Lease memory, GatewayMetrics& metrics);
   void Came(Call& call, const v1::GenerateResponse& response) RUNAHEAD_EXCLUDES(mu_);
   void Ended(const absl::Status& status) RUNAHEAD_EXCLUDES(mu_);
   void Gone() RUNAHEAD_EXCLUDES(mu_);
@@ -43,6 +42,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   const std::shared_ptr<CallContext> context_;
   const bool stream_;
+  const SentMembers sent_;
+  const absl::Duration quiet_time_;
   const bool lists_prompt_;
   const int64_t prompt_copies_;  // that are kept of what is said of a prompt's tokens
   GatewayMetrics& metrics_;

@@ -32,6 +32,32 @@ absl::Status ReadBound(const Json& value, bool integer, const std::string& place
   return absl::OkStatus();
 }
 
+constexpr double kNoBound = INFINITY;  // a double: INFINITY is a float, and so would be what is read in its place
+
+// The numbers that bounds leave: from `least` to `most`, without these where they are open.
+struct NumberRange {
+  double least = -kNoBound, most = kNoBound;
+  bool open_least = false, open_most = false;
+
+  bool IsEmpty() const { return least > most || (least == most && (open_least || open_most)); }
+};
+
+NumberRange RangeOf(const Json& json, bool integer) {
+  const double step = integer ? 1 : 0;  // from an exclusive bound to the first number within
+  NumberRange range;
+  range.least = json.value("minimum", range.least);
+  range.most = json.value("maximum", range.most);
+  if (const double least = json.value("exclusiveMinimum", -kNoBound) + step; least >= range.least) {
+    range.least = least;
+    range.open_least = !integer && json.contains("exclusiveMinimum");
+  }
+  if (const double most = json.value("exclusiveMaximum", kNoBound) - step; most <= range.most) {
+    range.most = most;
+    range.open_most = !integer && json.contains("exclusiveMaximum");
+  }
+  return range;
+}
+
 // `json` has the bounds.
 absl::Status ReadMultipleOf(const Json& value, bool integer, const std::string& place, Json& json) {
   if (!integer) return RefuseAt(place, "this is supported for integers only");
@@ -47,6 +73,11 @@ absl::Status ReadMultipleOf(const Json& value, bool integer, const std::string& 
       return RefuseAt(place, absl::StrCat("this is supported beside bounds less than ", kMaxMultiplesRange, " apart"));
     }
   }
+  const NumberRange range = RangeOf(json, integer);
+  const auto multiple = value.get<double>();
+  if (std::floor(range.most / multiple) * multiple < range.least) {
+    return RefuseAt(place, "no multiple is within the bounds beside it");
+  }
   json["multipleOf"] = value.get<int64_t>();
   return absl::OkStatus();
 }
@@ -59,6 +90,9 @@ absl::StatusOr<std::string> ReadNumberSchema(const std::string& schema, bool int
   for (const char* keyword : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}) {
     if (!given.contains(keyword)) continue;
     RUNAHEAD_RETURN_IF_ERROR(ReadBound(given[keyword], integer, PlaceBelow(place, keyword), json[keyword]));
+  }
+  if (RangeOf(json, integer).IsEmpty()) {
+    return RefuseAt(place, absl::StrCat("no ", integer ? "integer" : "number", " is within its bounds"));
   }
   if (given.contains("multipleOf")) {
     RUNAHEAD_RETURN_IF_ERROR(ReadMultipleOf(given["multipleOf"], integer, PlaceBelow(place, "multipleOf"), json));

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "runahead/v1/inference.pb.h"
+#include "server/gateway/openai/error.h"
 
 namespace runahead {
 
@@ -37,9 +38,16 @@ struct OpenAiCalls {
   std::string model;                        // as the answer names it
   bool echo = false;                        // the prompt stands before the answer, with logprobs its tokens, too
   std::string tool_format;                  // of calls in the answer; empty: none are looked for
+  bool one_tool_call = false;               // what comes behind the first call is left out
   std::string reasoning_format;             // of what was thought; empty: it is not told apart
+  SentMembers sent = {};                    // for errors of the service
   std::vector<std::string> ignored;         // members of the request that nobody knows, in order; to be counted
 };
+
+// The member that holds what the service calls prompt.
+inline const char* PromptMember(bool chat) {
+  return chat ? "messages" : "prompt";
+}
 
 // Read the body of a request: JSON of the OpenAI API with vLLM's usual additions. What is null is as if it were absent.
 // Errors: INVALID_ARGUMENT, which names the member (FieldError), also where it is known but not supported. A model that

@@ -18,7 +18,8 @@ class ChatText {
   explicit ChatText(const OpenAiCalls& calls) {
     if (calls.reasoning_format == "think") thinking_.emplace(/*inside=*/false);
     if (calls.reasoning_format == "think_open") thinking_.emplace(/*inside=*/true);
-    if (const std::optional<ToolFormat> format = ToolFormatOf(calls.tool_format)) calling_.emplace(*format);
+    const std::optional<ToolFormat> format = ToolFormatOf(calls.tool_format);
+    if (format.has_value()) calling_.emplace(*format, calls.one_tool_call);
   }
 
   void Add(absl::string_view text) {

@@ -38,7 +38,8 @@ absl::Status ReadChatLogprobs(JsonObject& body, OpenAiCalls& calls, v1::Sampling
 
 absl::Status ReadCallsAs(const std::string& format, OpenAiCalls& calls) {
   if (!ToolFormatOf(format).has_value()) {
-    return InvalidField("tools", "how this model writes calls is not known here; leave it out");
+    return InvalidField(
+        "tools", "how this model writes calls is not known here; leave it out, or describe the tools in a message");
   }
   calls.tool_format = format;
   return absl::OkStatus();
@@ -46,13 +47,14 @@ absl::Status ReadCallsAs(const std::string& format, OpenAiCalls& calls) {
 
 // response_format and the like, and calls that are forced. An answer of a given form has no thoughts before it.
 absl::Status ReadForm(JsonObject& body, const ToolUse& use, OpenAiCalls& calls, v1::GenerateRequest& request) {
-  RUNAHEAD_RETURN_IF_ERROR(ReadStructureMembers(body, request));
+  RUNAHEAD_ASSIGN_OR_RETURN(calls.sent.structure, ReadStructureMembers(body, request));
   if (use.must_call) {
     if (request.has_structure()) {
       return InvalidField("tool_choice", "a forced call does not go with another form of the answer");
     }
     RUNAHEAD_ASSIGN_OR_RETURN(*request.mutable_structure(),
                               ForcedCall(request.chat().tools(), use.name, calls.tool_format));
+    calls.sent.structure = "tools";
   } else if (request.has_structure()) {
     calls.tool_format.clear();  // what looks like a call is the answer
   }
@@ -72,6 +74,7 @@ absl::StatusOr<OpenAiCalls> ReadChatRequest(absl::string_view body, const DoorFa
   RUNAHEAD_ASSIGN_OR_RETURN(JsonObject members, JsonObject::ReadBody(body));
   OpenAiCalls calls;
   calls.chat = true;
+  calls.sent.prompt = PromptMember(calls.chat);
   v1::GenerateRequest request;
   RUNAHEAD_ASSIGN_OR_RETURN(ModelMember model, ReadModel(members, facts));
   request.set_model(std::move(model.asked));
@@ -80,6 +83,8 @@ absl::StatusOr<OpenAiCalls> ReadChatRequest(absl::string_view body, const DoorFa
   RUNAHEAD_RETURN_IF_ERROR(ReadChatMembers(members, *request.mutable_chat(), calls.ignored));
   RUNAHEAD_ASSIGN_OR_RETURN(const ToolUse use, ReadTools(members, *request.mutable_chat()));
   if (use.may_call) RUNAHEAD_RETURN_IF_ERROR(ReadCallsAs(facts.tool_format, calls));
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<bool> parallel, members.Bool("parallel_tool_calls"));
+  calls.one_tool_call = !parallel.value_or(true);
   calls.reasoning_format = ReasoningFormat(request.chat(), facts);
   RUNAHEAD_RETURN_IF_ERROR(ReadForm(members, use, calls, request));
   RUNAHEAD_RETURN_IF_ERROR(ReadSamplingMembers(members, facts, request));

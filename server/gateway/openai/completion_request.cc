@@ -143,7 +143,7 @@ absl::StatusOr<OpenAiCalls> ReadCompletionRequest(absl::string_view body, const 
   calls.model = std::move(model.answer);
   RUNAHEAD_RETURN_IF_ERROR(RefuseUnsupported(members, /*chat=*/false));
   RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<GivenPrompt> prompts, ReadPrompts(members));
-  RUNAHEAD_RETURN_IF_ERROR(ReadStructureMembers(members, common));
+  RUNAHEAD_ASSIGN_OR_RETURN(calls.sent.structure, ReadStructureMembers(members, common));
   RUNAHEAD_RETURN_IF_ERROR(ReadSamplingMembers(members, facts, common));
   RUNAHEAD_RETURN_IF_ERROR(ReadRuleMembers(members, common));
   RUNAHEAD_RETURN_IF_ERROR(ReadCompletionLogprobs(members, calls, *common.mutable_sampling()));

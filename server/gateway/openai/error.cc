@@ -43,7 +43,15 @@ constexpr MemberName kWholeNames[] = {
     {"truncate_prompt", "truncate_prompt_tokens"},
 };
 
-std::string MemberOf(absl::string_view field) {
+// "guided_choice[2]" of "structure.choice[2]".
+std::string StructureMember(absl::string_view field, absl::string_view sent) {
+  const size_t index = field.find('[');
+  return absl::StrCat(sent, index == absl::string_view::npos ? "" : field.substr(index));
+}
+
+std::string MemberOf(absl::string_view field, const SentMembers& sent) {
+  if (field == "prompt" && !sent.prompt.empty()) return sent.prompt;
+  if (absl::StartsWith(field, "structure.") && !sent.structure.empty()) return StructureMember(field, sent.structure);
   for (const MemberName& name : kWholeNames) {
     const absl::string_view rest = field.substr(std::min(name.field.size(), field.size()));
     if (absl::StartsWith(field, name.field) && (rest.empty() || rest[0] == '[')) return absl::StrCat(name.member, rest);
@@ -111,13 +119,13 @@ std::string TextOrNull(absl::string_view text) {
 
 }  // namespace
 
-OpenAiError ToOpenAiError(const absl::Status& status) {
+OpenAiError ToOpenAiError(const absl::Status& status, const SentMembers& sent) {
   absl::string_view message = status.message();
   const absl::string_view leading = LeadingField(message);
   const std::optional<std::string> blamed = BlamedField(status);
-  const std::string param = blamed.has_value() ? MemberOf(*blamed) : "";
+  const std::string param = blamed.has_value() ? MemberOf(*blamed, sent) : "";
   std::string text(message);
-  if (!leading.empty()) text = absl::StrCat(MemberOf(leading), message.substr(leading.size()));
+  if (!leading.empty()) text = absl::StrCat(MemberOf(leading, sent), message.substr(leading.size()));
   if (IsTooLong(status)) text = absl::StrReplaceAll(text, {{kTooLong, kTooLongOfTheField}});
   const ErrorKind kind = KindOf(status, param);
   OpenAiError error;

@@ -15,7 +15,13 @@ struct OpenAiError {
   std::optional<absl::Duration> retry_after = {};  // where the client may try again
 };
 
+// The members of one request for fields of the service that may come from several. Empty: the field's own name.
+struct SentMembers {
+  std::string prompt = {};     // "messages" of a chat
+  std::string structure = {};  // such as "guided_regex", "tools"
+};
+
 // `status` is not OK. Members are named as this door has them: of sampling.top_p it says top_p.
-OpenAiError ToOpenAiError(const absl::Status& status);
+OpenAiError ToOpenAiError(const absl::Status& status, const SentMembers& sent = {});
 
 }  // namespace runahead

@@ -23,6 +23,8 @@ class AskedForms {
     return request_.mutable_structure();
   }
 
+  const std::string& asked() const { return first_; }  // by which member; empty: by none
+
  private:
   v1::GenerateRequest& request_;
   std::string first_;
@@ -128,11 +130,12 @@ absl::Status ReadResponseFormat(JsonObject& body, AskedForms& forms) {
 
 }  // namespace
 
-absl::Status ReadStructureMembers(JsonObject& body, v1::GenerateRequest& request) {
+absl::StatusOr<std::string> ReadStructureMembers(JsonObject& body, v1::GenerateRequest& request) {
   AskedForms forms(request);
   RUNAHEAD_RETURN_IF_ERROR(ReadResponseFormat(body, forms));
   RUNAHEAD_RETURN_IF_ERROR(ReadStructuredOutputs(body, forms));
-  return ReadForms(body, "guided_", forms);
+  RUNAHEAD_RETURN_IF_ERROR(ReadForms(body, "guided_", forms));
+  return forms.asked();
 }
 
 }  // namespace runahead

@@ -11,8 +11,9 @@
 namespace runahead {
 
 // response_format; vLLM's structured_outputs, and its older guided_json, guided_json_object, guided_regex,
-// guided_choice and guided_grammar. Sets request.structure where one of them asks for more than text. What a form may
-// be is left to the router, which says it. INVALID_ARGUMENT names the member, also of two that ask.
-absl::Status ReadStructureMembers(JsonObject& body, v1::GenerateRequest& request);
+// guided_choice and guided_grammar. Sets request.structure where one of them asks for more than text, and returns which
+// does; else nothing. What a form may be is left to the router, which says it. INVALID_ARGUMENT names the member, also
+// of two that ask.
+absl::StatusOr<std::string> ReadStructureMembers(JsonObject& body, v1::GenerateRequest& request);
 
 }  // namespace runahead

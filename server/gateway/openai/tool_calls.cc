@@ -69,6 +69,8 @@ void ToolCallParser::Take(char c, std::string& content, std::vector<ToolCallPart
       return TakeInObject(c, content, calls);
     case State::kClosing:
       return TakeClosing(c, content, calls);
+    case State::kPast:
+      return;
   }
 }
 
@@ -112,6 +114,10 @@ void ToolCallParser::Told() {
 }
 
 void ToolCallParser::EndCall() {
+  if (only_first_) {
+    state_ = State::kPast;
+    return;
+  }
   state_ = format_.close.empty() ? State::kBetween : State::kClosing;
 }
 

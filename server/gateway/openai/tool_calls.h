@@ -39,7 +39,9 @@ std::optional<ToolFormat> ToolFormatOf(absl::string_view name);
 // those at the end of content.
 class ToolCallParser {
  public:
-  explicit ToolCallParser(const ToolFormat& format) : format_(format) {}
+  // `only_first`: what comes behind the first call is left out, whatever it is.
+  explicit ToolCallParser(const ToolFormat& format, bool only_first = false)
+      : format_(format), only_first_(only_first) {}
 
   // Adds what is certain now to `content` and `calls`; to the last part there, where that is of the same call.
   void Feed(absl::string_view text, std::string& content, std::vector<ToolCallPart>& calls);
@@ -52,7 +54,8 @@ class ToolCallParser {
     kContent,
     kOpened,  // behind `open`
     kObject,  // in the object of a call
-    kClosing  // behind that object
+    kClosing,  // behind that object
+    kPast      // behind the only call
   };
 
   void Take(char c, std::string& content, std::vector<ToolCallPart>& calls);
@@ -67,6 +70,7 @@ class ToolCallParser {
   bool IsBlank(char c) const;
 
   ToolFormat format_;
+  bool only_first_;
   State state_ = State::kBetween;
   bool called_ = false;  // there was a call
   std::string held_;     // text that may be, or is, a call or what stands beside it

@@ -53,7 +53,7 @@ constexpr absl::string_view kWithoutEffect[] = {
     "guided_decoding_backend",
     "guided_whitespace_pattern",
     "metadata",
-    "parallel_tool_calls",
+    "parallel_tool_calls",  // of a completion; a chat's is read with its tools
     "prompt_cache_key",
     "prompt_cache_retention",
     "request_id",

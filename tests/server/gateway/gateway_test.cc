@@ -1,23 +1,18 @@
 // The gateway in front of a whole router with fake workers, as a client over HTTP sees it.
 #include "server/gateway/gateway.h"
 
-#include <httplib.h>
-
-#include <nlohmann/json.hpp>
 #include <tuple>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/gateway/gateway_process.h"
 #include "server/gateway/openai/calls.h"
+#include "tests/server/gateway/gateway_fixture.h"
 #include "tests/server/gateway/raw_http.h"
 #include "tests/testing/await.h"
-#include "tests/testing/router_fixture.h"
 
 namespace runahead {
 namespace {
@@ -26,54 +21,14 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::Json;
+using testing::kHello;
 using ::testing::Not;
-using ::testing::StartsWith;
-using Json = nlohmann::json;
+using testing::Parsed;
 using testing::RawHttp;
+using ::testing::StartsWith;
 
-constexpr char kHello[] = R"({"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4, "seed": 7})";
-
-Json Parsed(const std::string& text) {
-  return Json::parse(text, nullptr, /*allow_exceptions=*/false);
-}
-
-class GatewayTest : public testing::RouterFixture {
- protected:
-  void StartGateway(const testing::RouterSetup& setup = {}, GatewayOptions options = {}) {
-    Start(setup);
-    for (const auto& worker : decode_) {
-      worker->Change(
-          [](testing::FakeBehaviour& behaviour) { behaviour.token = [](int64_t i) { return 65 + int(i); }; });
-    }
-    options.listen = "127.0.0.1:0";
-    options.router = server_->address();
-    auto started = GatewayProcess::Start(options);
-    ASSERT_TRUE(started.ok()) << started.status();
-    gateway_ = *std::move(started);
-    client_ = std::make_unique<httplib::Client>("http://" + gateway_->address());
-    client_->set_read_timeout(absl::ToInt64Seconds(testing::LongestWait()));
-  }
-  void TearDown() override {
-    gateway_.reset();
-    RouterFixture::TearDown();
-  }
-
-  httplib::Result Post(const std::string& path, const std::string& body, const httplib::Headers& headers = {}) {
-    return client_->Post(path, headers, body, "application/json");
-  }
-  // The data of the events of an answer, in order.
-  static std::vector<std::string> Events(const std::string& body) {
-    std::vector<std::string> events;
-    for (absl::string_view line : absl::StrSplit(body, '\n')) {
-      if (absl::ConsumePrefix(&line, "data: ")) events.emplace_back(line);
-    }
-    return events;
-  }
-  std::string Metrics() const { return httplib::Client("http://" + gateway_->metrics_address()).Get("/metrics")->body; }
-
-  std::unique_ptr<GatewayProcess> gateway_;
-  std::unique_ptr<httplib::Client> client_;
-};
+class GatewayTest : public testing::GatewayFixture {};
 
 TEST_F(GatewayTest, AChatIsAnsweredAsTheServiceAnswersIt) {
   StartGateway();
@@ -162,6 +117,12 @@ TEST_F(GatewayTest, RefusalsAreTheFieldsErrors) {
            {"/v1/chat/completions", R"({"messages": [{"role": "user", "content": "hi"}], "model": "other"})", 404,
             "model_not_found"},
            {"/v1/completions", R"({"prompt": "hi", "max_tokens": 100000})", 400, "context_length_exceeded"},
+           {"/v1/chat/completions",
+            absl::StrCat(R"({"messages": [{"role": "user", "content": ")", std::string(5000, '7'), R"("}]})"), 400,
+            R"("param":"messages")"},
+           {"/v1/chat/completions",
+            R"({"messages": [{"role": "user", "content": "hi"}], "guided_json": {"minimum": 3, "maximum": 2}})", 400,
+            R"("message":"guided_json: at the root: no number is within its bounds")"},
            {"/v1/chat/completion", "{}", 404, "no such path"},
            {"/v1/responses", "{}", 404, "use /v1/chat/completions"},
            {"/v1/responses/resp_1", "{}", 404, "use /v1/chat/completions"},
@@ -217,6 +178,37 @@ TEST_F(GatewayTest, AClientThatGoesAwayEndsItsCall) {
   EXPECT_TRUE(testing::Await("both are counted", [&] {
     return absl::StrContains(Metrics(), "\nrunahead_gateway_clients_gone_total 2\n");
   })) << Metrics();
+}
+
+// A stream of kHello that is on its way.
+RawHttp Streamed(const std::string& gateway) {
+  std::string body = kHello;
+  body.insert(1, R"("stream": true, )");
+  RawHttp client(gateway);
+  client.Send(absl::StrCat("POST /v1/chat/completions HTTP/1.1\r\nContent-Length: ", body.size(), "\r\n\r\n", body));
+  return client;
+}
+
+TEST_F(GatewayTest, CommentsComeUntilTheFirstTokenAndNoneBehindIt) {
+  constexpr char kComment[] = ": waiting\n\n";
+  GatewayOptions options;
+  options.quiet_time = absl::Milliseconds(2);
+  testing::RouterSetup setup{.prefill = 1};
+  setup.known_beginnings = false;  // both streams are prefilled
+  StartGateway(setup, options);
+  prefill_[0]->Change([](testing::FakeBehaviour& behaviour) { behaviour.first_token = behaviour.done = false; });
+  decode_[0]->Change([](testing::FakeBehaviour& behaviour) { behaviour.decode_until = 1; });
+  RawHttp speaks = Streamed(gateway_->address());
+  const uint64_t job = prefill_[0]->AwaitStarts(1)[0].job();
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(speaks.ReadUntil(kComment), HasSubstr(kComment));
+  prefill_[0]->SendFirstToken(job, 65);
+  prefill_[0]->SendDone(job);
+  speaks.ReadUntil("\"delta\":{\"content\":\"");
+  // While another stream is told to wait, this one is not, though nothing comes of it either.
+  RawHttp waits = Streamed(gateway_->address());
+  for (int i = 0; i < 5; ++i) EXPECT_THAT(waits.ReadUntil(kComment), HasSubstr(kComment));
+  decode_[0]->Change([](testing::FakeBehaviour& behaviour) { behaviour.decode_until = 1 << 30; });
+  EXPECT_THAT(speaks.ReadUntil("[DONE]"), AllOf(HasSubstr("[DONE]"), Not(HasSubstr(kComment))));
 }
 
 TEST_F(GatewayTest, AnErrorBehindTheFirstEventIsAnEvent) {

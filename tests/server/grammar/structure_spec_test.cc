@@ -35,6 +35,33 @@ TEST(StructureSpec, NamesTheKeywordAndItsPlace) {
   EXPECT_EQ(RefusedSchema(R"({"if":{}})"), "structure.json_schema: at the root: the keyword \"if\" is not supported");
 }
 
+TEST(StructureSpec, RefusesBoundsThatNoNumberMeets) {
+  EXPECT_EQ(RefusedSchema(R"({"type":"object","properties":{"zip":{"type":"integer","minimum":9,"maximum":1}}})"),
+            "structure.json_schema: at /properties/zip: no integer is within its bounds");
+  for (const char* schema : {
+           R"({"type":"integer","exclusiveMinimum":3,"exclusiveMaximum":4})",
+           R"({"type":"integer","minimum":3,"exclusiveMaximum":3})",
+           R"({"type":"integer","minimum":1,"exclusiveMinimum":5,"maximum":5})",
+           R"({"type":"number","minimum":0.5,"maximum":0.25})",
+           R"({"type":"number","exclusiveMinimum":0.5,"maximum":0.5})",
+           R"({"type":"number","minimum":0.5,"exclusiveMaximum":0.5})",
+       }) {
+    EXPECT_THAT(RefusedSchema(schema), HasSubstr("is within its bounds")) << schema;
+  }
+  EXPECT_EQ(RefusedSchema(R"({"type":"integer","multipleOf":7,"minimum":1,"maximum":6})"),
+            "structure.json_schema: at /multipleOf: no multiple is within the bounds beside it");
+  for (const char* schema : {
+           R"({"type":"integer","exclusiveMinimum":3,"exclusiveMaximum":5})",
+           R"({"type":"integer","minimum":-4,"maximum":-4})",
+           R"({"type":"number","minimum":0.5,"maximum":0.5})",
+           R"({"type":"number","minimum":0.5,"exclusiveMinimum":0.25})",
+           R"({"type":"integer","multipleOf":7,"minimum":-7,"maximum":-7})",
+           R"({"type":"integer","multipleOf":7,"exclusiveMinimum":6,"maximum":13})",
+       }) {
+    EXPECT_TRUE(PrepareStructure({.kind = StructureKind::kJsonSchema, .text = schema}).ok()) << Schema(schema);
+  }
+}
+
 // What xgrammar would leave out without a word, or with one on stderr.
 TEST(StructureSpec, RefusesWhatWouldNotBeKept) {
   for (const char* schema : {

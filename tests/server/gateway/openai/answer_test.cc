@@ -163,6 +163,29 @@ TEST(ChatAnswer, CallsOfToolsAndThoughtsStandApart) {
       {"type":"function","function":{"name":"g","arguments":"{}"}}]}})"));
 }
 
+TEST(ChatAnswer, OfCallsThatMayNotBeParallelTheFirstIsKept) {
+  for (const bool stream : {false, true}) {
+    OpenAiCalls asked = CallsWithTools(stream);
+    asked.one_tool_call = true;
+    const std::vector<Json> events = EventsOf<Json>(
+        asked, {StartedWith(7), TextOf("Wait. <tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>\n<tool"),
+                TextOf("_call>{\"name\":\"g\",\"arguments\":{}}</tool_call> Done."),
+                FinishedWith("!", v1::FINISH_REASON_STOP, 7, 3, 2)});
+    std::string content;
+    std::vector<std::string> names;
+    for (const Json& event : events) {
+      if (event["choices"].empty()) continue;
+      const Json said = event["choices"][0][stream ? "delta" : "message"];
+      if (said.contains("content")) content += said["content"].get<std::string>();
+      if (!said.contains("tool_calls")) continue;
+      for (const Json& call : said["tool_calls"]) names.push_back(call["function"]["name"]);
+    }
+    EXPECT_EQ(content, "Wait. ");
+    EXPECT_THAT(names, ElementsAre("f"));
+    EXPECT_EQ(events.back()["choices"][0]["finish_reason"], "tool_calls");
+  }
+}
+
 TEST(ChatAnswer, CallsOfToolsAreStreamedWithTheirIndex) {
   std::vector<Json> events =
       EventsOf<Json>(CallsWithTools(true), {StartedWith(7), TextOf("<think>Hm.</think>Let me"), TextOf(" see. <tool_"),

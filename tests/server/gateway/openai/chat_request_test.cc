@@ -176,7 +176,24 @@ TEST(ChatRequest, ToolsGoToTheTemplateWhereTheModelsCallsAreRead) {
   EXPECT_EQ(calls->calls[0].chat().tools(), R"([{"z": 1, "a": 2}])");
   EXPECT_EQ(ReadChatRequest(ChatWith(""), {"tiny", {}, "hermes", ""})->tool_format, "");
   const absl::Status unknown = ReadChatRequest(body, kFacts).status();
-  EXPECT_EQ(unknown.message(), "tools: how this model writes calls is not known here; leave it out");
+  EXPECT_EQ(unknown.message(),
+            "tools: how this model writes calls is not known here; leave it out, or describe the tools in a message");
+}
+
+TEST(ChatRequest, OneCallIsKeptWhereTheyMayNotBeParallel) {
+  EXPECT_TRUE(ReadChat(ChatWith("\"parallel_tool_calls\":false")).one_tool_call);
+  EXPECT_FALSE(ReadChat(ChatWith("\"parallel_tool_calls\":true")).one_tool_call);
+  EXPECT_FALSE(ReadChat(ChatWith("\"parallel_tool_calls\":null")).one_tool_call);
+}
+
+TEST(ChatRequest, SaysHowItCallsWhatTheServiceMayBlame) {
+  EXPECT_EQ(ReadChat(ChatWith("")).sent.prompt, "messages");
+  EXPECT_EQ(ReadChat(ChatWith("\"guided_regex\":\"a\"")).sent.structure, "guided_regex");
+  const std::string forced =
+      ChatWith(R"("tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required")");
+  const absl::StatusOr<OpenAiCalls> calls = ReadChatRequest(forced, {"tiny", {}, "hermes", ""});
+  ASSERT_TRUE(calls.ok()) << calls.status();
+  EXPECT_EQ(calls->sent.structure, "tools");
 }
 
 TEST(ChatRequest, AnAnswerThatGoesOnDoesNotBeginWithThoughts) {

@@ -92,6 +92,21 @@ TEST(OpenAiError, MembersAreNamedAsThisDoorHasThem) {
   }
 }
 
+TEST(OpenAiError, AFieldIsNamedAsTheRequestNamedIt) {
+  const auto named = [](const char* field, const SentMembers& sent) {
+    const Json error = Json::parse(ToOpenAiError(InvalidField(field, "why"), sent).body)["error"];
+    EXPECT_EQ(error["message"], absl::StrCat(error["param"].get<std::string>(), ": why"));
+    return error["param"].get<std::string>();
+  };
+  const SentMembers sent{.prompt = "messages", .structure = "guided_choice"};
+  EXPECT_EQ(named("prompt", sent), "messages");
+  EXPECT_EQ(named("structure.choice", sent), "guided_choice");
+  EXPECT_EQ(named("structure.choice[2]", sent), "guided_choice[2]");
+  EXPECT_EQ(named("stop.stop[3]", sent), "stop[3]");
+  EXPECT_EQ(named("prompt_logprobs", sent), "prompt_logprobs");
+  EXPECT_EQ(named("structure.regex", {}), "structure.regex");
+}
+
 TEST(OpenAiError, AFieldIsRenamedWhereTheStatusDoesNotBlameIt) {
   const Json error = ErrorOf(absl::PermissionDeniedError("stop.max_tokens: 9 are more than the key's 5"));
   EXPECT_EQ(error["message"], "max_tokens: 9 are more than the key's 5");

@@ -15,7 +15,7 @@ absl::StatusOr<v1::GenerateRequest> ReadForm(const std::string& members) {
   absl::StatusOr<JsonObject> body = JsonObject::ReadBody(text);
   if (!body.ok()) return body.status();
   v1::GenerateRequest request;
-  const absl::Status status = ReadStructureMembers(*body, request);
+  const absl::Status status = ReadStructureMembers(*body, request).status();
   if (!status.ok()) return status;
   EXPECT_TRUE(body->Unread().empty()) << members;
   return request;
@@ -25,6 +25,25 @@ v1::Structure FormOf(const std::string& members) {
   const auto request = ReadForm(members);
   EXPECT_TRUE(request.ok()) << request.status() << " of " << members;
   return request.ok() ? request->structure() : v1::Structure();
+}
+
+TEST(StructureMembers, SaysWhichMemberAsks) {
+  for (const auto& [members, asks] : std::vector<std::pair<std::string, std::string>>{
+           {R"("a":1)", ""},
+           {R"("response_format":{"type":"text"})", ""},
+           {R"("response_format":{"type":"json_object"})", "response_format"},
+           {R"("response_format":{"type":"json_schema","json_schema":{"schema":{}}})",
+            "response_format.json_schema.schema"},
+           {R"("structured_outputs":{"regex":"a"})", "structured_outputs.regex"},
+           {R"("guided_choice":["a"])", "guided_choice"}}) {
+    const std::string text = absl::StrCat("{", members, "}");
+    absl::StatusOr<JsonObject> body = JsonObject::ReadBody(text);
+    ASSERT_TRUE(body.ok()) << body.status();
+    v1::GenerateRequest request;
+    const absl::StatusOr<std::string> asked = ReadStructureMembers(*body, request);
+    ASSERT_TRUE(asked.ok()) << asked.status();
+    EXPECT_EQ(*asked, asks) << members;
+  }
 }
 
 TEST(StructureMembers, ReadsAllWaysOfTheField) {
