@@ -5,6 +5,7 @@ set(RUNAHEAD_SOAK
   client/up/up_command_test            # client/up/restart_policy_test, supervisor_test, ready_line_test
   deploy/dashboards_test               # deploy/grafana_test, prometheus_test, metrics_test
   front_door/aiperf_test               # front_door/http_test, client/bench/bench_command_test
+  front_door/litellm_test              # front_door/http_test, front_door/structure_test
   integration/api_keys_test            # server/router/api_keys_test, key_door_test, key_ring_test, key_account_test
   integration/clock_test               # server/base/clock_test, server/router/clock_offset_test
   integration/crowd_test               # worker/link/tcp/tcp_crowd_test, tcp_strangers_test, server/base/accepter_test

@@ -1,5 +1,6 @@
 """litellm against `runahead up`, through its provider for servers that speak the OpenAI API: whole and streamed answers,
-calls of tools, answers of a given form, errors. By hand (docs/http.md): it is large.
+calls of tools, answers of a given form, errors. In the second tier, where it is installed: it is large
+(requirements-soak.txt).
 
 usage: litellm_test.py RUNAHEAD MAKE_SYNTHETIC_GGUF
 """
@@ -7,12 +8,14 @@ usage: litellm_test.py RUNAHEAD MAKE_SYNTHETIC_GGUF
 import json
 import os
 import pathlib
+import shutil
 import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "examples"))
 import fixture  # noqa: E402
 import live  # noqa: E402
+import tools  # noqa: E402
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # the list of prices that it has, not one from elsewhere
 try:
@@ -30,9 +33,6 @@ SCHEMA = {"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}, 
 class LitellmTest(fixture.ClusterTest):
     @classmethod
     def setUpClass(cls):
-        if litellm is None:
-            print("did not run here: litellm is not installed (docs/http.md)")
-            raise fixture.unittest.SkipTest("no litellm")
         super().setUpClass()
         litellm.telemetry = False
         litellm.suppress_debug_info = True
@@ -104,5 +104,17 @@ class LitellmTest(fixture.ClusterTest):
             self.ask(messages=[{"role": "user", "content": "word " * fixture.CONTEXT * 2}])
 
 
+def go_on_in_its_own_python():
+    """That of the virtual environment whose litellm is in the path. Ends the test as not run where there is none."""
+    program = shutil.which("litellm")
+    python = program and pathlib.Path(program).parent / "python"
+    if not python or python == pathlib.Path(sys.executable) or not python.exists():
+        print("did not run here: litellm against the gateway: it is not installed (tests/front_door/requirements-soak.txt)")
+        sys.exit(tools.SKIPPED)
+    os.execv(python, [python, *sys.argv])
+
+
 if __name__ == "__main__":
+    if litellm is None:
+        go_on_in_its_own_python()
     fixture.main()

@@ -149,7 +149,7 @@ const std::map<std::string, std::string>& Members() {
   static const auto& members = *new std::map<std::string, std::string>{
       {"model", R"("model":"m")"},
       {"tools", absl::StrCat(R"("tools":)", kTools)},
-      {"chat_template_kwargs", R"("chat_template_kwargs":{"a":1})"},
+      {"chat_template_kwargs", R"("chat_template_kwargs":{"a": 1})"},
       {"add_generation_prompt", R"("add_generation_prompt":false)"},
       {"continue_final_message", R"("continue_final_message":true)"},
       {"truncate_prompt_tokens", R"("truncate_prompt_tokens":5)"},
@@ -201,7 +201,7 @@ const std::map<std::string, std::string>& Members() {
 const std::map<std::string, std::string>& EngineTexts() {
   static const auto& texts =
       *new std::map<std::string, std::string>{{"text", "text: 'q'"},
-                                              {"tokenized.input_ids", "tokenized { input_ids: 8 }"},
+                                              {"tokenized.input_ids", "tokenized { input_ids: 1 input_ids: 2 }"},
                                               {"request_id", "request_id: 'mine'"},
                                               {"truncate_prompt_tokens", ": 5"},
                                               {"temperature", ": 0.5"},
@@ -219,7 +219,7 @@ const std::map<std::string, std::string>& EngineTexts() {
                                               {"stop", ": 'END'"},
                                               {"stop_token_ids", ": 7"},
                                               {"ignore_eos", ": true"},
-                                              {"json_schema", ": '{}'"},
+                                              {"json_schema", absl::StrCat(": '", kSchema, "'")},
                                               {"json_object", ": true"},
                                               {"regex", ": 'a+'"},
                                               {"grammar", ": 'root ::= \"a\"'"},
@@ -326,7 +326,8 @@ absl::StatusOr<v1::GenerateRequest> CompletionRequest(const std::string& field, 
   if (name == "response_format") {
     absl::StrAppend(&members, field == "structure.json_object"
                                   ? R"(,"response_format":{"type":"json_object"})"
-                                  : R"(,"response_format":{"type":"json_schema","json_schema":{"schema":{}}})");
+                                  : absl::StrCat(R"(,"response_format":{"type":"json_schema","json_schema":{"schema":)",
+                                                 kSchema, "}}"));
   } else if (!name.empty() && name != "logprobs") {
     absl::StrAppend(&members, ",", Members().at(name));
   }
@@ -344,7 +345,8 @@ absl::StatusOr<v1::GenerateRequest> ChatRequest(const std::string& field, const 
   if (name == "response_format") {
     absl::StrAppend(&members, field == "structure.json_object"
                                   ? R"(,"response_format":{"type":"json_object"})"
-                                  : R"(,"response_format":{"type":"json_schema","json_schema":{"schema":{}}})");
+                                  : absl::StrCat(R"(,"response_format":{"type":"json_schema","json_schema":{"schema":)",
+                                                 kSchema, "}}"));
   } else if (!name.empty() && name != "logprobs" && !absl::StartsWith(name, "messages")) {
     absl::StrAppend(&members, ",", Members().at(name));
   }
@@ -410,6 +412,28 @@ TEST_P(RequestFieldsOf, EachIsSetByEachOfItsNames) {
       EXPECT_NE(ValueAt(*with, field), ValueAt(*without, field));
     }
   }
+}
+
+// Whether the name takes a value that no other does: a message, a scale of its own, a form made of tools, whether at
+// all.
+bool IsOfItsSideOnly(Side side, const std::string& field, const std::string& name) {
+  return IsHeader(name) || absl::StartsWith(field, "chat.messages") || field == "priority" || name == "tool_choice" ||
+         (side == kChat && name == "logprobs");
+}
+
+TEST(RequestFields, EachIsTheSameByAllOfItsNames) {
+  std::map<std::string, std::map<std::string, std::vector<std::string>>> names_by_value;  // by field
+  for (const Side side : {kCli, kCompletion, kChat, kEngine}) {
+    for (const auto& [field, names] : ThePage().names[side]) {
+      for (const std::string& name : names) {
+        if (IsOfItsSideOnly(side, field, name)) continue;
+        const auto request = Request(side, field, name);
+        ASSERT_TRUE(request.ok()) << field << " by " << name << ": " << request.status();
+        names_by_value[field][ValueAt(*request, field)].push_back(absl::StrCat(name, " of ", kSideNames[side]));
+      }
+    }
+  }
+  for (const auto& [field, by_value] : names_by_value) EXPECT_THAT(by_value, SizeIs(1)) << field;
 }
 
 INSTANTIATE_TEST_SUITE_P(Sides, RequestFieldsOf, ::testing::Values(kCli, kCompletion, kChat, kEngine));

@@ -51,6 +51,7 @@ const char* const kSchemas[] = {
 
 constexpr int64_t kModelRows = 300;
 constexpr int kTexts = 60;
+constexpr int kMostBeforeACut = 200;  // tokens
 
 class RandomTexts : public testing::TestWithParam<int> {
  protected:
@@ -62,8 +63,8 @@ class RandomTexts : public testing::TestWithParam<int> {
 
   static std::string schema() { return kSchemas[GetParam()]; }
 
-  // The next id, rather one that ends something than one that goes on with it.
-  int32_t Draw(GrammarState& state) {
+  // The next id; to end, rather one that ends something than one that goes on with it.
+  int32_t Draw(GrammarState& state, bool to_end) {
     std::vector<uint32_t> mask((kModelRows + 31) / 32);
     EXPECT_TRUE(state.FillMask(absl::MakeSpan(mask)).ok());
     std::vector<int32_t> all;
@@ -78,15 +79,16 @@ class RandomTexts : public testing::TestWithParam<int> {
     }
     EXPECT_FALSE(all.empty()) << "nothing goes on";
     if (all.empty()) return kJsonEnd;
-    const auto& among = !ends.empty() && random_() % 3 == 0 ? ends : all;
+    const auto& among = to_end && !ends.empty() && random_() % 3 == 0 ? ends : all;
     return among[random_() % among.size()];
   }
 
-  std::string Text() {
+  // Whose first `cut` tokens are any.
+  std::string Text(int cut = 0) {
     const auto state = grammar_->Begin();
     std::string text;
     for (int tokens = 0; tokens < 5000 && !HasFailure(); ++tokens) {
-      const int32_t id = Draw(*state);
+      const int32_t id = Draw(*state, tokens >= cut);
       EXPECT_TRUE(state->Accept(id).ok()) << id << " behind " << text;
       if (state->Ended()) return text;
       text += tokenizer_->TokenBytes(id);
@@ -131,6 +133,12 @@ class RandomTexts : public testing::TestWithParam<int> {
 
 TEST_P(RandomTexts, AreValid) {
   for (int i = 0; i < kTexts && !HasFailure(); ++i) ExpectValid(Text());
+}
+
+TEST_P(RandomTexts, CanBeEndedWhereverTheyAreCut) {
+  for (int i = 0; i < kTexts && !HasFailure(); ++i) {
+    ExpectValid(Text(1 + static_cast<int>(random_() % kMostBeforeACut)));
+  }
 }
 
 // Of texts with a fault, only those pass that are valid all the same.
