@@ -43,7 +43,9 @@ constexpr Harmless kHarmless[] = {
     {"alarms", "who waits until a moment waits for longer; who is told goes on, and clients' deadlines cancel"},
     {"connection", "one worker's: it is judged silent later, or never while it answers calls"},
     {"departures", "a client that leaves its answer unread keeps its place for longer"},
+    {"engine", "a gateway that leaves its answers unread keeps its place; one that asks for the tokenizer first waits"},
     {"archive", "a gateway that asks for the tokenizer waits for it; nobody else does"},
+    {"lookup", "traces wait for the collector's address, as for the collector"},
     {"otlp", "traces wait until there is no more room, and are dropped and counted"},
     {"names", "workers that come are not known until it goes on"},
     // Workers.
