@@ -4,7 +4,6 @@
 #include <httplib.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,13 +17,7 @@
 
 namespace runahead::testing {
 
-using Json = nlohmann::json;
-
 inline constexpr char kHello[] = R"({"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4, "seed": 7})";
-
-inline Json Parsed(const std::string& text) {
-  return Json::parse(text, nullptr, /*allow_exceptions=*/false);
-}
 
 class GatewayFixture : public RouterFixture {
  protected:
