@@ -27,8 +27,8 @@ except ImportError:
 SCHEMAS = int(sys.argv.pop()) if sys.argv[-1].isdigit() else 500
 NAMES = "id name kind city tags items count ratio note ok left right é".split()
 MAX_TOKENS = 400
-MANY_TOKENS = 4000  # for answers that MAX_TOKENS cut short
-CUT = 5  # one answer in so many is asked for again, cut short
+MANY_TOKENS = 1000  # for answers that MAX_TOKENS cut short
+CUT = 10  # one answer in so many is asked for again, cut short
 DEFINITIONS = {
     "price": {"type": "number", "minimum": 0, "maximum": 99.5},
     "tree": {"type": "object", "properties": {"leaf": {"type": "boolean"}, "next": {"anyOf": [
