@@ -274,13 +274,14 @@ TEST_F(HttpDoorTest, WhoSendsMoreAndGoesAwayIsGone) {
   Start();
   RawHttp client(door_->address());
   client.Send("GET /a HTTP/1.1\r\n\r\n");
-  const auto exchange = Next();
+  auto exchange = Next();
   ASSERT_NE(exchange, nullptr);
   std::atomic<int> gone = 0;
   exchange->OnGone([&] { ++gone; });
   client.Send("GET /b HTTP/1.1\r\n\r\n");
   client.Close();
   EXPECT_TRUE(testing::Await("the client is gone", [&] { return gone == 1; }));
+  exchange.reset();  // it holds the connection
   EXPECT_TRUE(testing::Await("no connection is open", [&] { return connections_.open.Value() == 0; }));
 }
 
@@ -299,8 +300,9 @@ TEST_F(HttpDoorTest, WhatComesBesideAnAnswerIsTheNextRequest) {
 }
 
 TEST_F(HttpDoorTest, WhoSaysNothingForLongIsCutOff) {
-  const absl::Duration little = absl::Milliseconds(50);
-  Start({.head_time = little, .body_time = little});
+  HttpDoorOptions options;
+  options.head_time = options.body_time = absl::Milliseconds(50);
+  Start(options);
   RawHttp nothing(door_->address()), part(door_->address()), body(door_->address());
   part.Send("GET /a HT");
   body.Send("POST /a HTTP/1.1\r\nContent-Length: 9\r\n\r\nabc");
@@ -309,12 +311,14 @@ TEST_F(HttpDoorTest, WhoSaysNothingForLongIsCutOff) {
 }
 
 TEST_F(HttpDoorTest, WhoTakesNothingForLongIsCutOff) {
-  Start({.write_time = absl::Milliseconds(50)});
+  HttpDoorOptions options;
+  options.write_time = absl::Milliseconds(50);
+  Start(options);
   const std::string large(16 << 20, 'x');  // more than any socket keeps
   for (const bool streams : {false, true}) {
     RawHttp client(door_->address(), /*receive_buffer=*/4096);
     client.Send("GET /a HTTP/1.1\r\n\r\n");
-    const auto exchange = Next();
+    auto exchange = Next();
     ASSERT_NE(exchange, nullptr);
     std::atomic<int> sent = 0, gone = 0;
     exchange->OnGone([&] { ++gone; });
@@ -326,6 +330,7 @@ TEST_F(HttpDoorTest, WhoTakesNothingForLongIsCutOff) {
     }
     EXPECT_TRUE(testing::Await("the client is given up", [&] { return gone == 1; }));
     EXPECT_EQ(sent, streams ? 1 : 0);
+    exchange.reset();  // it holds the connection
     EXPECT_TRUE(testing::Await("no connection is open", [&] { return connections_.open.Value() == 0; }));
   }
 }
