@@ -87,11 +87,11 @@ TEST(GrammarSource, WhatNobodyWaitsForAnyMoreIsNotCompiled) {
   Mutex mu;
   std::vector<std::string> compiled;
   GrammarSource source([&](const StructureSpec& spec) -> absl::StatusOr<std::shared_ptr<const CompiledGrammar>> {
-    if (spec.text != "last") compiling[spec.text == "first" ? 0 : 1].Fire(absl::OkStatus());
     {
       MutexLock lock(mu);
       compiled.push_back(spec.text);
     }
+    if (spec.text != "last") compiling[spec.text == "first" ? 0 : 1].Fire(absl::OkStatus());
     EXPECT_TRUE(go_on.event().Wait().ok());
     return absl::NotFoundError("none");
   });
