@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "tests/golden/expect_scores.h"
 #include "tests/golden/golden_files.h"
 #include "tests/testing/chain_fixture.h"
 #include "tests/testing/test_device.h"
@@ -24,6 +25,9 @@ namespace runahead {
 namespace {
 
 using testing::CollectingSink;
+
+const std::set<std::string> kFamilies = {"falcon", "gemma2", "gemma3", "llama",     "opt",
+                                         "phi3",   "qwen2",  "qwen3",  "starcoder2"};
 
 // Differences of logits, which is what differences of logprobs are.
 void ExpectTop10Of(const std::vector<TokenLogprobPair>& logprobs, const GoldenPrompt& prompt) {
@@ -83,16 +87,20 @@ std::vector<int64_t> Bounds(int64_t tokens, int parts) {
   }
 }
 
+// The checkpoint that make_synthetic_gguf makes of these flags, as a file with this name.
+LoadedModel Synthetic(const std::vector<std::string>& flags, const std::string& name) {
+  const std::string make = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "make_synthetic_gguf";
+  const std::string path = absl::StrCat(::testing::TempDir(), name);
+  EXPECT_EQ(std::system(absl::StrCat(make, " ", absl::StrJoin(flags, " "), " ", path).c_str()), 0);
+  return LoadForTest(path, DType::kF32, 2);
+}
+
 TEST(FamilyGolden, ChainsAndDecodeGiveWhatTransformersGives) {
   RUNAHEAD_NEED_TEST_DEVICE(DType::kF32);
-  const std::string make = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "make_synthetic_gguf";
   std::set<std::string> families;
   for (const GoldenCheckpoint& checkpoint : ReadGoldenCheckpoints()) {
-    const std::string flags = absl::StrJoin(checkpoint.flags, " ");
-    SCOPED_TRACE(flags);
-    const std::string path = absl::StrCat(::testing::TempDir(), "family-", families.size(), ".gguf");
-    ASSERT_EQ(std::system((make + " " + flags + " " + path).c_str()), 0);
-    const LoadedModel loaded = LoadForTest(path, DType::kF32, 2);
+    SCOPED_TRACE(absl::StrJoin(checkpoint.flags, " "));
+    const LoadedModel loaded = Synthetic(checkpoint.flags, absl::StrCat("family-", families.size(), ".gguf"));
     const std::string family = *loaded.file->GetString("general.architecture");
     if (TestDeviceIsSlow() && families.contains(family)) continue;
     families.insert(family);
@@ -114,8 +122,22 @@ TEST(FamilyGolden, ChainsAndDecodeGiveWhatTransformersGives) {
       }
     }
   }
-  EXPECT_EQ(families, (std::set<std::string>{"falcon", "gemma2", "gemma3", "llama", "opt", "phi3", "qwen2", "qwen3",
-                                             "starcoder2"}));
+  EXPECT_EQ(families, kFamilies);
+}
+
+TEST(FamilyGolden, ScoresOfEveryWidthAreThoseOfTransformers) {
+  RUNAHEAD_NEED_TEST_DEVICE(DType::kF32);
+  std::vector<GoldenScores> texts = ReadGoldenScores();
+  texts.erase(texts.begin());  // of the quick-start model: chain_golden_test.cc
+  if (TestDeviceIsSlow()) texts.resize(1);
+  std::set<std::string> families;
+  for (const GoldenScores& text : texts) {
+    SCOPED_TRACE(absl::StrJoin(text.flags, " "));
+    const LoadedModel loaded = Synthetic(text.flags, absl::StrCat("scores-", families.size(), ".gguf"));
+    families.insert(*loaded.file->GetString("general.architecture"));
+    ExpectScores(loaded, text);
+  }
+  EXPECT_EQ(families, TestDeviceIsSlow() ? std::set<std::string>{"llama"} : kFamilies);
 }
 
 }  // namespace

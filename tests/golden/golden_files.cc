@@ -59,6 +59,22 @@ GoldenDivergence ReadGoldenDivergence() {
   return {file.at("mean").get<double>(), file.at("percentile_99").get<double>()};
 }
 
+std::vector<GoldenScores> ReadGoldenScores() {
+  std::vector<GoldenScores> texts;
+  const nlohmann::json file = Read("scores.json");
+  for (const auto& entry : file.at("texts")) {
+    GoldenScores& text = texts.emplace_back();
+    text.flags = entry.at("flags").get<std::vector<std::string>>();
+    text.ids = entry.at("ids").get<std::vector<int32_t>>();
+    for (const auto& score : entry.at("scores")) {
+      text.scores.push_back({.logprob = score.at(0).get<float>(),
+                             .largest = score.at(1).get<float>(),
+                             .likeliest = score.at(2).get<std::vector<std::pair<int32_t, float>>>()});
+    }
+  }
+  return texts;
+}
+
 std::vector<GoldenBlocks> ReadGoldenSuperblocks() {
   std::vector<GoldenBlocks> all;
   const nlohmann::json file = Read("superblocks.json");

@@ -17,6 +17,19 @@ struct GoldenPrompt {
   std::vector<float> margins;  // first minus second logit at each step
 };
 
+// What one token of a text was given.
+struct GoldenScore {
+  float logprob = 0;
+  float largest = 0;                                 // magnitude of a logit there
+  std::vector<std::pair<int32_t, float>> likeliest;  // ids and log probabilities, falling
+};
+
+struct GoldenScores {
+  std::vector<std::string> flags;  // of make_synthetic_gguf; none: the quick-start model
+  std::vector<int32_t> ids;
+  std::vector<GoldenScore> scores;  // of ids[1:]
+};
+
 struct GoldenCheckpoint {
   std::vector<std::string> flags;  // of make_synthetic_gguf
   std::vector<GoldenPrompt> prompts;
@@ -47,6 +60,7 @@ std::vector<GoldenPrompt> ReadGoldenPrompts();          // data/generate.json: t
 std::vector<GoldenCheckpoint> ReadGoldenCheckpoints();  // data/tiny.json
 GoldenPerplexity ReadGoldenPerplexity();                // data/perplexity.json: the quick-start model
 GoldenDivergence ReadGoldenDivergence();                // data/divergence.json: the quick-start model
+std::vector<GoldenScores> ReadGoldenScores();           // data/scores.json: the quick-start model first
 std::vector<GoldenBlocks> ReadGoldenSuperblocks();      // data/superblocks.json
 // A text and its ids in Gemma's vocabulary.
 struct GoldenText {

@@ -220,3 +220,16 @@ TINY = [
     ("--family starcoder2 --kv-heads 1 --window 24 --layers 3 --untied --seed 61".split(), [5, 33, 129]),
     ("--family starcoder2 --rope-scaling yarn --context 512 --type q8_0 --seed 62".split(), [17, 300]),
 ]
+
+# Of each family one, with what its layers and its last one do otherwise: windows, caps, scales.
+SCORED = [
+    "--heads 4 --kv-heads 2 --untied --seed 12".split(),
+    "--family opt --kv-heads 4 --seed 22".split(),
+    "--family qwen2 --window 20 --layers 4 --untied --seed 47".split(),
+    "--family qwen3 --head-dim 32 --seed 49".split(),
+    "--family phi3 --kv-heads 4 --window 24 --layers 3 --untied --seed 58".split(),
+    "--family gemma2 --window 24 --layers 3 --head-dim 24 --seed 51".split(),
+    "--family gemma3 --window 24 --layers 7 --kv-heads 1 --head-dim 32 --rope-base 1000000 --seed 52".split(),
+    "--family falcon --kv-heads 2 --two-norms --untied --seed 55".split(),
+    "--family starcoder2 --kv-heads 1 --window 24 --layers 3 --untied --seed 61".split(),
+]
