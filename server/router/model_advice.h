@@ -11,7 +11,7 @@
 namespace runahead {
 
 struct ModelAdvice {
-  std::string tool_format;       // "hermes", "llama3", or empty; as v1::Model has them
+  std::string tool_format;       // "hermes", "llama3", "json" with an example, or empty; as v1::Model has them
   std::string reasoning_format;  // "think", "think_open", or empty
   v1::SamplingParams sampling;   // of generation_config.json; what it does not say is absent
 };
@@ -20,7 +20,8 @@ struct ModelAdvice {
 // the log.
 ModelAdvice ReadModelAdvice(const ModelFile& file);
 
-// How a chat template teaches its model to call tools, and to think before it answers.
+// What the words of a chat template say of how its model calls tools, "hermes", "llama3" or nothing, and thinks before
+// it answers. What the template does says more of calls: ChatTemplate::ToolFormat.
 std::string ToolFormatOfTemplate(absl::string_view chat_template);
 std::string ReasoningFormatOfTemplate(absl::string_view chat_template);
 

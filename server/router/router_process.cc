@@ -273,7 +273,9 @@ absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const Router
   RUNAHEAD_ASSIGN_OR_RETURN(FutureArchive archive, MakeArchive(file));
   absl::StatusOr<ChatTemplate> chat_template = ChatTemplate::FromModel(*file, *tokenizer);
   SayOfChats(chat_template);
-  if (chat_template.ok() && chat_template->TellsTools()) model.advice.tool_format = "hermes";
+  if (chat_template.ok()) {
+    model.advice.tool_format = chat_template->ToolFormat(*tokenizer, model.advice.tool_format);
+  }
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<LiveTable> table, LiveTable::Open(options.table, model));
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<OwnEcho> hearing, OwnEcho::Create());
   LogInfo("model", model.name, ": context ", model.context_length, ", vocabulary ", model.vocabulary_size);

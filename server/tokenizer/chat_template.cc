@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/printable.h"
+#include "server/tokenizer/call_form.h"
 #include "server/tokenizer/lost_input.h"
 #include "server/tokenizer/python.h"
 #include "server/tokenizer/template_probes.h"
@@ -140,6 +141,20 @@ std::optional<Chat> ChatTemplate::WithDevelopersAsSystem(const Chat& chat) const
 bool ChatTemplate::TellsTools() const {
   const std::optional<Template>& chosen = ChosenFor({.messages = {}, .tools = "[]"});
   return chosen && chosen->forms.without_tools;
+}
+
+std::string ChatTemplate::ToolFormat(const Tokenizer& tokenizer, std::string_view words) const {
+  if (TellsTools()) return "hermes";
+  const auto rendered = [this](const Chat& chat) { return Rendered(chat, Always, kProbeLimits); };
+  const absl::StatusOr<MarkedText> calling = rendered(CallingChat()), saying = rendered(SayingChat());
+  if (calling.ok() && saying.ok()) {
+    if (const std::optional<std::string> form = CallFormOf(*calling, *saying, tokenizer)) return *form;
+  }
+  if (!words.empty()) return std::string(words);
+  Chat without = SayingChat();
+  without.tools.clear();
+  const absl::StatusOr<MarkedText> untold = rendered(without);
+  return saying.ok() && untold.ok() && *saying != *untold ? "json" : "";
 }
 
 absl::StatusOr<ChatTemplate::Prepared> ChatTemplate::Prepare(const Chat& given, KeepGoing keep_going) const {

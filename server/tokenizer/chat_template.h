@@ -49,6 +49,11 @@ class ChatTemplate {
   // Whether tools are told in words, and calls are asked for in the form of told_tools.h: the template knows no tools.
   bool TellsTools() const;
 
+  // How the model writes calls of tools, as v1::Model::tool_format has it: as the template writes one (call_form.h), or
+  // as they are told in words. `words`: what the words in the template's source say, for a template that writes none
+  // of a chat's calls; where they say nothing, and it writes tools, "json". `tokenizer`: of the model.
+  std::string ToolFormat(const Tokenizer& tokenizer, std::string_view words) const;
+
   // What of chats the templates neither write nor refuse, in words for people: found out by rendering some
   // (template_probes.h).
   std::vector<std::string> LeftOut() const;

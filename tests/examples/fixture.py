@@ -48,10 +48,15 @@ class ClusterTest(unittest.TestCase):
         page.stand(cls.folder)
         cls.model = cls.folder / "model.gguf"
         subprocess.run([make_model, "--context", str(CONTEXT), cls.model], check=True, timeout=live.PATIENCE)
+        cls.prepare()
         cls.cluster = cls.enterClassContext(live.Cluster(cls.folder, cls.runahead, "--model", cls.model, "--prefill", "2",
                                                          "--decode", "1", "--threads", "1", "--dtype", "f32",
                                                          "--known-beginnings", "off", *cls.MORE))
         cls.environment = {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+    @classmethod
+    def prepare(cls):
+        """Before anything serves the model."""
 
     def shell(self, command, **more):
         """What a command of the page writes, run in `folder` with this test's router."""

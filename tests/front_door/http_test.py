@@ -92,7 +92,7 @@ if openai is not None:
         people: int = pydantic.Field(ge=0, le=99)
 
 
-class HttpTest(fixture.ClusterTest):
+class DoorTest(fixture.ClusterTest):
     def post(self, path, body, headers=None):
         """Status and body of the answer."""
         request = urllib.request.Request(self.cluster.http.removesuffix("/v1") + path, json.dumps(body).encode(),
@@ -110,6 +110,8 @@ class HttpTest(fixture.ClusterTest):
         self.assertEqual(events[-1], "[DONE]")
         return [json.loads(event) for event in events[:-1]]
 
+
+class HttpTest(DoorTest):
     def generated(self, *prompt, **members):
         """The answers of the gRPC service to one prompt."""
         command = [self.runahead, "generate", "--router", self.cluster.router, "--json", *prompt, *flags_of(members)]
@@ -271,6 +273,44 @@ class HttpTest(fixture.ClusterTest):
 
 
 @fixture.unittest.skipIf(openai is None, "no openai SDK")
+class ToolFormTest(DoorTest):
+    """A model whose template writes calls as no other: a list of JSON behind a word."""
+
+    TEMPLATE = (r"{{ tools | tojson if tools }}{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
+                r"{% if m.tool_calls %}Call: [{{ m.tool_calls[0].function | tojson }}]{% else %}{{ m.content }}{% endif %}"
+                r"<|im_end|>{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}").encode()
+
+    @classmethod
+    def prepare(cls):
+        file = cls.model.read_bytes()
+        begin = file.index(b"{% for message in messages %}")
+        end = file.index(b"{% if add_generation_prompt %}", begin)
+        end = file.index(b"{% endif %}", end) + len(b"{% endif %}")
+        room = end - begin - len(cls.TEMPLATE) - len(b"{##}")  # the file says how long the template is
+        cls.model.write_bytes(file[:begin] + cls.TEMPLATE + b"{#" + b" " * room + b"#}" + file[end:])
+
+    def test_a_forced_call_is_written_as_the_template_writes_one(self):
+        tool = {"type": "function", "function": {"name": "weather", "parameters": {
+            "type": "object", "properties": {"sky": {"enum": ["clear", "grey"]}}, "required": ["sky"],
+            "additionalProperties": False}}}
+        asked = {"messages": [{"role": "user", "content": "Rain?"}], "tools": [tool], "tool_choice": "required",
+                 "seed": 5, "logprobs": True}
+        status, text = self.post("/v1/chat/completions", asked)
+        self.assertEqual(status, 200, text)
+        said = json.loads(text)["choices"][0]
+        self.assertEqual(said["finish_reason"], "tool_calls")
+        (call,) = said["message"]["tool_calls"]
+        self.assertEqual(call["function"]["name"], "weather")
+        self.assertIn(json.loads(call["function"]["arguments"])["sky"], ("clear", "grey"))
+        written = "".join(token["token"] for token in said["logprobs"]["content"])
+        self.assertTrue(written.startswith("Call: [{"), written)
+        deltas = [event["choices"][0]["delta"] for event in self.streamed("/v1/chat/completions", asked) if event["choices"]]
+        pieces = [piece for delta in deltas for piece in delta.get("tool_calls", ())]
+        self.assertEqual({piece["index"] for piece in pieces}, {0})
+        self.assertEqual([piece["function"]["name"] for piece in pieces if "id" in piece], ["weather"])
+        self.assertEqual("".join(piece["function"]["arguments"] for piece in pieces), call["function"]["arguments"])
+
+
 class SdkTest(fixture.ClusterTest):
     MESSAGES = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Who are you?"}]
 

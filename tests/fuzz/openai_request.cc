@@ -1,4 +1,6 @@
 // Bodies of the OpenAI door, and texts of answers in which calls of tools and thoughts are looked for.
+#include <iterator>
+
 #include "server/gateway/openai/answer.h"
 #include "server/gateway/openai/calls.h"
 #include "server/gateway/openai/error.h"
@@ -13,10 +15,14 @@
 namespace runahead {
 namespace {
 
-const DoorFacts& DoorOf(const char* format) {
-  static const auto* facts =
-      new std::vector<DoorFacts>{{"tiny", {"alias"}, "hermes", "think"}, {"tiny", {"alias"}, "llama3", "think_open"}};
-  return (*facts)[std::string_view(format) == "hermes" ? 0 : 1];
+constexpr const char* kFormats[] = {"hermes", "llama3", "json", R"(json [CALLS]<[{"name": "NAME", "input": {}}]>)"};
+
+const DoorFacts& DoorOf(size_t format) {
+  static const auto* facts = new std::vector<DoorFacts>{{"tiny", {"alias"}, kFormats[0], "think"},
+                                                        {"tiny", {"alias"}, kFormats[1], "think_open"},
+                                                        {"tiny", {"alias"}, kFormats[2], "think"},
+                                                        {"tiny", {"alias"}, kFormats[3], "think_open"}};
+  return (*facts)[format];
 }
 
 // A refusal blames a member, and its body is JSON.
@@ -100,15 +106,15 @@ void Fuzz(std::string_view input) {
   for (const std::string_view piece : fuzz::Pieces(input, 2)) pieces.emplace_back(piece.data(), piece.size());
   const absl::string_view body = pieces[0];
   const absl::string_view text = pieces[1];
-  for (const char* format : {"hermes", "llama3"}) {
+  for (size_t format = 0; format < std::size(kFormats); ++format) {
     const DoorFacts& facts = DoorOf(format);
     CheckCalls(ReadChatRequest(body, facts), text);
     RUNAHEAD_CHECK(ToldApart(text, 1, facts) == ToldApart(text, 5, facts));
   }
-  CheckCalls(ReadCompletionRequest(body, DoorOf("hermes")), text);
-  const absl::StatusOr<v1::TokenizeRequest> tokenize = ReadTokenizeRequest(body, DoorOf("hermes"));
+  CheckCalls(ReadCompletionRequest(body, DoorOf(0)), text);
+  const absl::StatusOr<v1::TokenizeRequest> tokenize = ReadTokenizeRequest(body, DoorOf(0));
   tokenize.ok() ? CheckSendable(*tokenize) : CheckRefused(tokenize.status());
-  const absl::StatusOr<v1::DetokenizeRequest> detokenize = ReadDetokenizeRequest(body, DoorOf("hermes"));
+  const absl::StatusOr<v1::DetokenizeRequest> detokenize = ReadDetokenizeRequest(body, DoorOf(0));
   detokenize.ok() ? CheckSendable(*detokenize) : CheckRefused(detokenize.status());
 }
 

@@ -73,9 +73,8 @@ TEST_F(TemplateGolden, AChatIsRefusedWhereTheReferenceLeavesOutWhatItSays) {
       if (!rendered[i].is_null() && absl::IsInvalidArgument(ids.status())) refused[name].push_back(i);
     }
   }
-  EXPECT_EQ(refused, (std::map<std::string, std::vector<size_t>>{
-                         {"constructs", {12, 13, 27, 35, 65}},
-                         {"mistral", {7, 9, 10, 13, 22, 23, 26, 33, 59, 61}}}));
+  EXPECT_EQ(refused, (std::map<std::string, std::vector<size_t>>{{"constructs", {12, 13, 27, 35, 65}},
+                                                                 {"mistral", {7, 9, 10, 13, 22, 23, 26, 33, 59, 61}}}));
 }
 
 // The reference writes nothing of it.
@@ -92,6 +91,37 @@ TEST_F(TemplateGolden, ADeveloperMessageIsASystemOneWhereATemplateKnowsOnlyThese
     EXPECT_EQ(*ids, *chat_template.Encode(*tokenizer, system)) << name;
     EXPECT_NE(*chat_template.Render(system), golden_["rendered"][name][23].get<std::string>()) << name;
   }
+}
+
+TEST_F(TemplateGolden, EachTemplateSaysHowItsModelCallsTools) {
+  const std::shared_ptr<const ModelFile> file = *ModelOfTokenizerJson(kBytesOnly);
+  const std::shared_ptr<const Tokenizer> tokenizer = *Tokenizer::FromModel(*file);
+  std::map<std::string, std::string> forms;
+  for (const auto& [name, rendered] : golden_["rendered"].items()) {
+    forms[name] = Parsed(name).ToolFormat(*tokenizer, /*words=*/"");
+  }
+  const char* const kCommandR = "json Action: ```json\n[\n    {\"name\": \"NAME\", \"arguments\": {}}\n]\n```";
+  EXPECT_EQ(forms, (std::map<std::string, std::string>{
+                       {"asking_arguments", ""},
+                       {"chatml", "hermes"},
+                       {"command_r", kCommandR},
+                       {"constructs", "hermes"},
+                       {"deepseek", ""},
+                       {"deepseek_text", ""},
+                       {"falcon", "hermes"},
+                       {"functionary", ""},
+                       {"gemma2", "hermes"},
+                       {"gemma3", "hermes"},
+                       {"llama2", "hermes"},
+                       {"llama3", "hermes"},
+                       {"llama3_1", "llama3"},
+                       {"mistral", "hermes"},
+                       {"mistral_tools", R"(json [TOOL_CALLS][{"name": "NAME", "arguments": {}}])"},
+                       {"phi3", "hermes"},
+                       {"qwen2_5", "hermes"},
+                       {"qwen3", "hermes"},
+                       {"smollm", "hermes"},
+                       {"written_arguments", ""}}));
 }
 
 TEST_F(TemplateGolden, EveryTemplateOfTheFolderIsCompared) {

@@ -16,7 +16,7 @@ namespace runahead {
 struct DoorFacts {
   std::string model;                 // the served model's name; empty while the router has not said it
   std::vector<std::string> aliases;  // other names of it, in any case
-  // How the model writes calls of tools (ToolFormatOf): "hermes" or "llama3". Empty: not known, so tools are refused.
+  // How the model writes calls of tools, a name of ToolFormatOf. Empty, or none of these: tools are refused.
   std::string tool_format = {};
   // "think": an answer may begin with <think>..</think>. "think_open": it always does, and the tag is part of the
   // prompt. Empty: it does not.

@@ -12,7 +12,7 @@
 #include "server/gateway/openai/rule_members.h"
 #include "server/gateway/openai/sampling_members.h"
 #include "server/gateway/openai/structure_members.h"
-#include "server/gateway/openai/tool_calls.h"
+#include "server/gateway/openai/tool_format.h"
 #include "server/gateway/openai/unsupported_members.h"
 #include "server/rpc/status.h"
 
@@ -53,7 +53,7 @@ absl::Status ReadForm(JsonObject& body, const ToolUse& use, OpenAiCalls& calls, 
       return InvalidField("tool_choice", "a forced call does not go with another form of the answer");
     }
     RUNAHEAD_ASSIGN_OR_RETURN(*request.mutable_structure(),
-                              ForcedCall(request.chat().tools(), use.name, calls.tool_format));
+                              ForcedCall(request.chat().tools(), use.name, *ToolFormatOf(calls.tool_format)));
     calls.sent.structure = "tools";
   } else if (request.has_structure()) {
     calls.tool_format.clear();  // what looks like a call is the answer

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -18,7 +19,7 @@ using Json = nlohmann::ordered_json;
 // Parameters' definitions stand at the root of the whole schema, each tool's below a name of its own.
 class CallSchema {
  public:
-  explicit CallSchema(const char* arguments) : arguments_(arguments) {}
+  explicit CallSchema(ToolFormat format) : format_(std::move(format)) {}
 
   void Add(const std::string& name, Json parameters) {
     const std::string own = absl::StrCat("tool", calls_.size());
@@ -32,9 +33,7 @@ class CallSchema {
     }
     Refer(parameters, own);
     definitions_[own] = std::move(parameters);
-    calls_.push_back({{"type", "object"},
-                      {"properties", {{"name", {{"const", name}}}, {arguments_, {{"$ref", "#/$defs/" + own}}}}},
-                      {"required", {"name", arguments_}}});
+    calls_.push_back(Call(name, own));
   }
 
   std::string Text() const {
@@ -46,6 +45,24 @@ class CallSchema {
   bool empty() const { return calls_.empty(); }
 
  private:
+  static Json ObjectOf(const std::vector<std::pair<std::string, Json>>& members) {
+    Json object = {{"type", "object"}, {"properties", Json::object()}, {"required", Json::array()}};
+    for (const auto& [key, schema] : members) {
+      object["properties"][key] = schema;
+      object["required"].push_back(key);
+    }
+    return object;
+  }
+
+  // The object of a call as the model writes it.
+  Json Call(const std::string& name, const std::string& own) const {
+    Json call =
+        ObjectOf({{format_.name_key, {{"const", name}}}, {format_.arguments_key, {{"$ref", "#/$defs/" + own}}}});
+    if (!format_.nested) return call;
+    if (!format_.typed) return ObjectOf({{"function", std::move(call)}});
+    return ObjectOf({{"type", {{"const", "function"}}}, {"function", std::move(call)}});
+  }
+
   // Makes references of a tool's schema those of the whole.
   static void Refer(Json& schema, const std::string& own) {
     if (schema.is_object() && schema.contains("$ref") && schema["$ref"].is_string()) {
@@ -60,7 +77,7 @@ class CallSchema {
     for (Json& inside : schema) Refer(inside, own);
   }
 
-  const char* const arguments_;
+  const ToolFormat format_;
   Json calls_ = Json::array();
   Json definitions_ = Json::object();
 };
@@ -68,9 +85,8 @@ class CallSchema {
 }  // namespace
 
 absl::StatusOr<v1::Structure> ForcedCall(const std::string& tools, const std::optional<std::string>& name,
-                                         absl::string_view format) {
-  const bool hermes = format == "hermes";
-  CallSchema schema(hermes ? "arguments" : "parameters");
+                                         const ToolFormat& format) {
+  CallSchema schema(format);
   const Json all = Json::parse(tools, nullptr, /*allow_exceptions=*/false);
   for (size_t i = 0; i < all.size(); ++i) {
     const std::string place = absl::StrCat("tools[", i, "].function");
@@ -89,10 +105,8 @@ absl::StatusOr<v1::Structure> ForcedCall(const std::string& tools, const std::op
   }
   v1::Structure structure;
   structure.set_json_schema(schema.Text());
-  if (hermes) {
-    structure.set_before("<tool_call>\n");
-    structure.set_behind("\n</tool_call>");
-  }
+  structure.set_before(format.before);
+  structure.set_behind(format.behind);
   return structure;
 }
 

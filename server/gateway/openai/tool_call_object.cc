@@ -16,31 +16,39 @@ bool IsJsonBlank(char c) {
 
 }  // namespace
 
+bool IsCallName(absl::string_view key, bool generic) {
+  return key == "name" || (generic && key == "tool_name");
+}
+
+bool IsCallArguments(absl::string_view key, bool generic) {
+  return key == "arguments" || key == "parameters" || (generic && key == "input");
+}
+
 ToolCallObject::Part ToolCallObject::Take(char c) {
   const bool of_arguments = in_arguments_;
   if (in_string_) {
     TakeInString(c);
-  } else if (depth_ == 1) {
+  } else if (depth_ == own_depth_) {
     return TakeOwn(c);
   } else if (c == '"') {
     in_string_ = true;
   } else if (c == '{' || c == '[') {
     ++depth_;
-  } else if ((c == '}' || c == ']') && --depth_ == 1) {
+  } else if ((c == '}' || c == ']') && --depth_ == own_depth_) {
     in_arguments_ = false;
   }
   return of_arguments ? Part::kArguments : Part::kOther;
 }
 
 void ToolCallObject::TakeInString(char c) {
-  if (depth_ == 1) literal_ += c;
+  if (depth_ == own_depth_) literal_ += c;
   if (literal_.size() > kMaxLiteral) {
     literal_.clear();
     state_ = State::kBroken;
   }
   in_string_ = escaped_ || c != '"';
   escaped_ = !escaped_ && c == '\\';
-  if (!in_string_ && depth_ == 1) EndString();
+  if (!in_string_ && depth_ == own_depth_) EndString();
 }
 
 void ToolCallObject::EndString() {
@@ -56,22 +64,30 @@ void ToolCallObject::EndString() {
     key_ = text->String();
     state_ = State::kColon;
   } else {
-    if (key_ == "name") name_ = text->String();
+    if (IsCallName(key_, generic_)) name_ = text->String();
     state_ = State::kBehind;
   }
 }
 
 ToolCallObject::Part ToolCallObject::TakeOwn(char c) {
   if (c == '}' || c == ']') {
-    --depth_;
-    return Part::kClosed;
+    if (--depth_ == 0) return Part::kClosed;
+    own_depth_ = depth_;
+    if (state_ != State::kBroken) state_ = State::kBehind;
+    return Part::kOther;
   }
   if (c == '"') {
     in_string_ = true;
     literal_ = c;
   } else if (c == '{' || c == '[') {
     ++depth_;
-    const bool arguments = c == '{' && state_ == State::kValue && (key_ == "arguments" || key_ == "parameters");
+    const bool value = c == '{' && state_ == State::kValue;
+    if (value && generic_ && own_depth_ == 1 && key_ == "function") {
+      own_depth_ = depth_;
+      state_ = State::kKey;
+      return Part::kOther;
+    }
+    const bool arguments = value && IsCallArguments(key_, generic_);
     if (state_ != State::kBroken) state_ = state_ == State::kValue ? State::kBehind : State::kBroken;
     if (!arguments || told_ || name_.empty()) return Part::kOther;
     told_ = in_arguments_ = true;

@@ -7,6 +7,10 @@
 
 namespace runahead {
 
+// Whether a call's name, or its arguments, stand below the key. `generic`: as any model writes it.
+bool IsCallName(absl::string_view key, bool generic);
+bool IsCallArguments(absl::string_view key, bool generic);
+
 // Where the arguments stand behind the name, they can be told before the object ends. Looks at no more than that needs:
 // who wants to know whether the object is a call reads it once it is closed, unless it was told as one before.
 class ToolCallObject {
@@ -18,8 +22,12 @@ class ToolCallObject {
     kClosed           // the object's last bracket
   };
 
-  // Its first bracket has been read.
-  void Begin() { *this = ToolCallObject(); }
+  // Its first bracket has been read. `generic`: it may have the keys of any model (IsCallName, IsCallArguments), and
+  // these in a member "function".
+  void Begin(bool generic = false) {
+    *this = ToolCallObject();
+    generic_ = generic;
+  }
 
   // What the next character is. Not called behind kClosed.
   Part Take(char c);
@@ -28,7 +36,7 @@ class ToolCallObject {
   const std::string& name() const { return name_; }
 
  private:
-  // Of the object itself, not of what is in it.
+  // Of the object itself, or of its "function"; not of what else is in it.
   enum class State {
     kKey,     // before a key
     kColon,   // behind a key
@@ -41,8 +49,10 @@ class ToolCallObject {
   void EndString();
   Part TakeOwn(char c);
 
+  bool generic_ = false;
   State state_ = State::kKey;
   int depth_ = 1;
+  int own_depth_ = 1;  // 2 in the member "function"
   bool in_string_ = false;
   bool escaped_ = false;
   bool told_ = false;          // the arguments have begun

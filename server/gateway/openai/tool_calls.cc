@@ -19,31 +19,33 @@ std::optional<std::string> ArgumentsOf(JsonSlice value) {
   return text;
 }
 
-// Nothing where the object is no call.
-std::optional<ToolCallPart> CallOf(absl::string_view object) {
-  const absl::StatusOr<JsonSlice> json = JsonSlice::Check(object);
-  if (!json.ok()) return std::nullopt;
-  ToolCallPart call;
-  call.arguments = "{}";
-  const absl::Status status = json->ForMembers([&call](const std::string& key, JsonSlice value) {
-    if (key == "name" && value.kind() == JsonSlice::Kind::kString) call.name = value.String();
-    if (key != "arguments" && key != "parameters") return absl::OkStatus();
+// What of a call the members of its object say; of a generic one those of its "function", too, which is `inner`.
+absl::Status ReadCall(JsonSlice object, bool generic, bool inner, ToolCallPart& call) {
+  return object.ForMembers([&](const std::string& key, JsonSlice value) {
+    if (generic && !inner && key == "function" && value.kind() == JsonSlice::Kind::kObject) {
+      return ReadCall(value, generic, /*inner=*/true, call);
+    }
+    if (IsCallName(key, generic) && value.kind() == JsonSlice::Kind::kString) call.name = value.String();
+    if (!IsCallArguments(key, generic)) return absl::OkStatus();
     std::optional<std::string> arguments = ArgumentsOf(value);
     if (!arguments.has_value()) return absl::InvalidArgumentError("they are no object");
     call.arguments = *std::move(arguments);
     return absl::OkStatus();
   });
-  if (!status.ok() || call.name.empty()) return std::nullopt;
+}
+
+// Nothing where the object is no call.
+std::optional<ToolCallPart> CallOf(absl::string_view object, bool generic) {
+  const absl::StatusOr<JsonSlice> json = JsonSlice::Check(object);
+  if (!json.ok()) return std::nullopt;
+  ToolCallPart call;
+  call.arguments = generic ? "" : "{}";
+  const absl::Status status = ReadCall(*json, generic, /*inner=*/false, call);
+  if (!status.ok() || call.name.empty() || call.arguments.empty()) return std::nullopt;
   return call;
 }
 
 }  // namespace
-
-std::optional<ToolFormat> ToolFormatOf(absl::string_view name) {
-  if (name == "hermes") return ToolFormat{"<tool_call>", "</tool_call>", "", false, true};
-  if (name == "llama3") return ToolFormat{"<|python_tag|>", "", ";", true, false};
-  return std::nullopt;
-}
 
 bool ToolCallParser::IsBlank(char c) const {
   return c == ' ' || c == '\n' || c == '\t' || c == '\r' || (called_ && absl::StrContains(format_.separator, c));
@@ -67,6 +69,8 @@ void ToolCallParser::Take(char c, std::string& content, std::vector<ToolCallPart
       return TakeOpened(c, content);
     case State::kObject:
       return TakeInObject(c, content, calls);
+    case State::kListed:
+      return TakeListed(c, content);
     case State::kClosing:
       return TakeClosing(c, content, calls);
     case State::kPast:
@@ -79,13 +83,23 @@ void ToolCallParser::TakeOutside(char c, std::string& content) {
     content += c;
     return;
   }
-  if (matched_ == 0 && state_ == State::kBetween && IsBlank(c)) {
+  const bool begins = matched_ == 0 && state_ == State::kBetween;
+  if (begins && IsBlank(c)) {
     held_ += c;
-  } else if (matched_ == 0 && state_ == State::kBetween && format_.bare && c == '{') {
+  } else if (begins && format_.bare && c == '{') {
     BeginObject();
-  } else if (c == format_.open[matched_]) {
+  } else if (matched_ < format_.open.size() && c == format_.open[matched_]) {
     held_ += c;
     if (++matched_ == format_.open.size()) state_ = State::kOpened;
+  } else if (begins && format_.generic && c == '[') {
+    state_ = State::kOpened;
+    TakeOpened(c, content);
+  } else if (format_.generic && matched_ == 1 && held_.back() == '[') {
+    // A list, and not `open`, which begins alike.
+    matched_ = 0;
+    in_list_ = true;
+    state_ = State::kOpened;
+    TakeOpened(c, content);
   } else {
     Release(content);
     state_ = State::kContent;
@@ -102,7 +116,7 @@ void ToolCallParser::TakeOutside(char c, std::string& content) {
 void ToolCallParser::BeginObject() {
   object_begin_ = held_.size();
   held_ += '{';
-  object_.Begin();
+  object_.Begin(format_.generic);
   told_ = false;
   state_ = State::kObject;
 }
@@ -116,20 +130,41 @@ void ToolCallParser::Told() {
 void ToolCallParser::EndCall() {
   if (only_first_) {
     state_ = State::kPast;
-    return;
+  } else if (in_list_) {
+    state_ = State::kListed;
+  } else {
+    EndCalls();
   }
+}
+
+void ToolCallParser::EndCalls() {
+  in_list_ = false;
   state_ = format_.close.empty() ? State::kBetween : State::kClosing;
 }
 
 void ToolCallParser::TakeOpened(char c, std::string& content) {
   if (c == '{') return BeginObject();
-  if (IsBlank(c)) {
+  const bool list = format_.generic && !in_list_ && c == '[';
+  if (list) in_list_ = true;
+  if (list || IsBlank(c)) {
     held_ += c;
     return;
   }
   Release(content);
   state_ = State::kContent;
   TakeOutside(c, content);
+}
+
+void ToolCallParser::TakeListed(char c, std::string& content) {
+  if (c == '{') return BeginObject();
+  if (c == ']') {
+    held_.clear();
+    return EndCalls();
+  }
+  held_ += c;
+  if (IsBlank(c)) return;
+  Release(content);
+  state_ = State::kContent;
 }
 
 void ToolCallParser::TakeInObject(char c, std::string& content, std::vector<ToolCallPart>& calls) {
@@ -148,7 +183,7 @@ void ToolCallParser::TakeInObject(char c, std::string& content, std::vector<Tool
     return Told();
   }
   if (part != ToolCallObject::Part::kClosed) return;
-  std::optional<ToolCallPart> call = CallOf(absl::string_view(held_).substr(object_begin_));
+  std::optional<ToolCallPart> call = CallOf(absl::string_view(held_).substr(object_begin_), format_.generic);
   if (!call.has_value()) {
     Release(content);
     state_ = State::kContent;

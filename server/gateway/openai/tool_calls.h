@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "server/gateway/openai/tool_call_object.h"
+#include "server/gateway/openai/tool_format.h"
 
 namespace runahead {
 
@@ -17,20 +17,6 @@ struct ToolCallPart {
   std::string name;       // of one that begins
   std::string arguments;  // JSON, as the model wrote it
 };
-
-// How a model writes calls: what its chat template teaches it.
-struct ToolFormat {
-  absl::string_view open;       // stands before a call
-  absl::string_view close;      // stands behind it; may be left out
-  absl::string_view separator;  // of calls, beside blanks
-  bool bare = false;            // a call may come without `open`
-  bool anywhere = false;        // a call may come behind other text; else only where the answer begins with one
-};
-
-// "hermes" (Qwen's too): <tool_call>{"name":..,"arguments":{..}}</tool_call>.
-// "llama3": {"name":..,"parameters":{..}}, several with ';' between them, perhaps behind <|python_tag|>.
-// Nothing for another name.
-std::optional<ToolFormat> ToolFormatOf(absl::string_view name);
 
 // Takes the text of one answer in pieces, cut anywhere, and tells calls from content. A call is told with its name and
 // the first bracket of its arguments, where they stand in this order, and its arguments as they come: they may be no
@@ -52,9 +38,10 @@ class ToolCallParser {
   enum class State {
     kBetween,  // at the begin, or behind a call, with nothing but blanks since
     kContent,
-    kOpened,  // behind `open`
-    kObject,  // in the object of a call
-    kClosing,  // behind that object
+    kOpened,   // behind `open`, or the first bracket of a list
+    kObject,   // in the object of a call
+    kListed,   // behind that object, in a list
+    kClosing,  // behind that object, or the list
     kPast      // behind the only call
   };
 
@@ -62,10 +49,12 @@ class ToolCallParser {
   void TakeOutside(char c, std::string& content);
   void TakeOpened(char c, std::string& content);
   void TakeInObject(char c, std::string& content, std::vector<ToolCallPart>& calls);
+  void TakeListed(char c, std::string& content);
   void TakeClosing(char c, std::string& content, std::vector<ToolCallPart>& calls);
   void BeginObject();
   void Told();
   void EndCall();
+  void EndCalls();
   void Release(std::string& content);
   bool IsBlank(char c) const;
 
@@ -73,8 +62,9 @@ class ToolCallParser {
   bool only_first_;
   State state_ = State::kBetween;
   bool called_ = false;  // there was a call
-  std::string held_;     // text that may be, or is, a call or what stands beside it
-  size_t matched_ = 0;   // at its end, of `open` or `close`
+  bool in_list_ = false;
+  std::string held_;    // text that may be, or is, a call or what stands beside it
+  size_t matched_ = 0;  // at its end, of `open` or `close`
   // Of the object that is being read.
   size_t object_begin_ = 0;  // in held_
   ToolCallObject object_;

@@ -230,6 +230,41 @@ TEST(ChatAnswer, ArgumentsOfACallAreStreamedAsTheyCome) {
                                      "function":{"name":"g","arguments":"{}"}})")));
 }
 
+TEST(ChatAnswer, CallsOfAListAreStreamedWithIdsAndIndices) {
+  OpenAiCalls asked = CallsWithTools(true);
+  asked.tool_format = R"(json [{"name": "NAME", "arguments": {}}])";
+  std::vector<Json> events = EventsOf<Json>(
+      asked, {StartedWith(7), TextOf("[{\"name\":\"f\","), TextOf("\"arguments\":{\"a"), TextOf("\":\"b\"}}"),
+              TextOf(", {\"tool_name\":\"g\",\"parameters\":{}}"), FinishedWith("]", v1::FINISH_REASON_STOP, 7, 3, 2)});
+  std::vector<Json> deltas;
+  for (Json& event : events) {
+    Json delta = event["choices"][0]["delta"];
+    for (Json& call : delta["tool_calls"]) {
+      if (call.contains("id")) TakeCallId(call);
+      deltas.push_back(call);
+    }
+    EXPECT_EQ(delta.value("content", ""), "");
+  }
+  EXPECT_THAT(deltas, ElementsAre(Json::parse(R"({"index":0,"type":"function",
+                                      "function":{"name":"f","arguments":"{\"a"}})"),
+                                  Json::parse(R"({"index":0,"function":{"arguments":"\":\"b\"}"}})"),
+                                  Json::parse(R"({"index":1,"type":"function",
+                                      "function":{"name":"g","arguments":"{}"}})")));
+  EXPECT_EQ(events.back()["choices"][0]["finish_reason"], "tool_calls");
+}
+
+TEST(ChatAnswer, JsonThatIsNoCallIsContentAlsoInPieces) {
+  OpenAiCalls asked = CallsWithTools(true);
+  asked.tool_format = "json";
+  const std::vector<Json> events =
+      EventsOf<Json>(asked, {StartedWith(7), TextOf(" {\"name\": \"Al"), TextOf("ice\", \"age"),
+                             FinishedWith("\": 3} \n", v1::FINISH_REASON_STOP, 7, 3, 2)});
+  std::string content;
+  for (const Json& event : events) content += event["choices"][0]["delta"].value("content", "");
+  EXPECT_EQ(content, " {\"name\": \"Alice\", \"age\": 3} \n");
+  EXPECT_EQ(events.back()["choices"][0]["finish_reason"], "stop");
+}
+
 TEST(ChatAnswer, ACallThatWasCutOffInItsArgumentsIsACall) {
   const std::vector<Json> events =
       EventsOf<Json>(CallsWithTools(false), {StartedWith(7), TextOf("<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":"),

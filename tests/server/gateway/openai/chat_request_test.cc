@@ -328,15 +328,31 @@ TEST(ChatRequest, ForcesACallWhereTheModelsFormIsKnown) {
             "tool_choice");
 }
 
+TEST(ChatRequest, ForcesACallAsTheTemplateWritesOne) {
+  DoorFacts facts = kFacts;
+  facts.tool_format = "json Calls:\n[{\"tool_name\": \"NAME\", \"arguments\": {}}]";
+  const v1::Structure structure = ReadWith(facts, absl::StrCat(kTools, R"(,"tool_choice":"required")")).structure();
+  EXPECT_EQ(structure.before(), "Calls:\n[");
+  EXPECT_EQ(structure.behind(), "]");
+  EXPECT_THAT(structure.json_schema(), ::testing::HasSubstr(R"("tool_name":{"const":"add"})"));
+  const auto calls = ReadChatRequest(ChatWith(kTools), facts);
+  ASSERT_TRUE(calls.ok()) << calls.status();
+  EXPECT_EQ(calls->tool_format, facts.tool_format);
+  facts.tool_format = "json Calls:\n[]";
+  EXPECT_EQ(BlamedField(ReadChatRequest(ChatWith(kTools), facts).status()), "tools");
+}
+
 TEST(ChatRequest, AnAnswerOfAGivenFormIsAllContent) {
   DoorFacts facts = kFacts;
-  facts.tool_format = "hermes";
   facts.reasoning_format = "think";
-  const auto calls = ReadChatRequest(ChatWith(absl::StrCat(kTools, R"(,"guided_regex":"a+")")), facts);
-  ASSERT_TRUE(calls.ok()) << calls.status();
-  EXPECT_EQ(calls->calls[0].structure().regex(), "a+");
-  EXPECT_EQ(calls->tool_format, "");
-  EXPECT_EQ(calls->reasoning_format, "");
+  for (const char* format : {"hermes", "json"}) {
+    facts.tool_format = format;
+    const auto calls = ReadChatRequest(ChatWith(absl::StrCat(kTools, R"(,"guided_regex":"a+")")), facts);
+    ASSERT_TRUE(calls.ok()) << calls.status();
+    EXPECT_EQ(calls->calls[0].structure().regex(), "a+");
+    EXPECT_EQ(calls->tool_format, "");
+    EXPECT_EQ(calls->reasoning_format, "");
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "server/gateway/openai/tool_call_object.h"
 
+#include <cstring>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -8,9 +9,9 @@ namespace runahead {
 namespace {
 
 // One letter for each character behind the first bracket: what it is. Ends with the object.
-std::string PartsOf(const std::string& text, std::string* name = nullptr) {
+std::string PartsOf(const std::string& text, std::string* name = nullptr, bool generic = false) {
   ToolCallObject object;
-  object.Begin();
+  object.Begin(generic);
   std::string parts;
   for (const char c : text) {
     const ToolCallObject::Part part = object.Take(c);
@@ -37,6 +38,21 @@ TEST(ToolCallObject, ArgumentsBehindTheNameAreToldCharacterByCharacter) {
 
 TEST(ToolCallObject, BracketsAndQuotesInTextsAreText) {
   EXPECT_EQ(PartsOf(R"("name":"}","arguments":{"\"}":"{"}})"), Dots(23) + "baaaaaaaaaac");
+}
+
+TEST(ToolCallObject, OfAnyModelHasItsKeysAndItsFunction) {
+  std::string name;
+  EXPECT_EQ(PartsOf(R"("tool_name":"f","input":{"a":1}})", &name, /*generic=*/true), Dots(24) + "baaaaaac");
+  EXPECT_EQ(name, "f");
+  EXPECT_EQ(PartsOf(R"("function":{"name":"g","arguments":{}},"id":"}"})", &name, /*generic=*/true),
+            Dots(35) + "ba" + Dots(10) + "c");
+  EXPECT_EQ(name, "g");
+  for (const char* text : {R"("tool_name":"f","input":{}})", R"("function":{"name":"g","arguments":{}}})"}) {
+    EXPECT_EQ(PartsOf(text), Dots(strlen(text) - 1) + "c") << text;
+  }
+  // No deeper than that.
+  const std::string deep = R"("function":{"function":{"name":"g","arguments":{}}}})";
+  EXPECT_EQ(PartsOf(deep, nullptr, /*generic=*/true), Dots(deep.size() - 1) + "c");
 }
 
 TEST(ToolCallObject, WithoutTheNameBeforeThemNoneAreTold) {

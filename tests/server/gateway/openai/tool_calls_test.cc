@@ -144,6 +144,77 @@ INSTANTIATE_TEST_SUITE_P(
         ToolText{"llama3", "{\"name\":\"f\",\"par", "{\"name\":\"f\",\"par", {}},
         ToolText{"llama3", "<|py", "<|py", {}}));
 
+constexpr char kFenced[] = "json Action: ```json\n[{\"name\": \"NAME\", \"arguments\": {}}]\n```";
+constexpr char kMarked[] = "json [TOOL_CALLS] [{\"name\": \"NAME\", \"arguments\": {}}]";
+
+INSTANTIATE_TEST_SUITE_P(
+    Json, ToolCallParserTells,
+    ::testing::Values(
+        ToolText{"json", "{\"name\": \"f\", \"arguments\": {\"a\": \"b\"}}", "", {{"f", "{\"a\": \"b\"}"}}},
+        ToolText{"json", "\n [ {\"name\":\"f\",\"arguments\":{}} ]\n", "", {{"f", "{}"}}},
+        ToolText{"json",
+                 "[{\"name\":\"f\",\"arguments\":{\"a\":[{}]}},\n {\"name\":\"g\",\"parameters\":{}}]",
+                 "",
+                 {{"f", "{\"a\":[{}]}"}, {"g", "{}"}}},
+        ToolText{
+            "json",
+            "{\"name\":\"f\",\"arguments\":{}}\n{\"name\":\"g\",\"arguments\":{}}, {\"name\":\"h\",\"arguments\":{}}",
+            "",
+            {{"f", "{}"}, {"g", "{}"}, {"h", "{}"}}},
+        // Keys of other models, before and behind each other; arguments as a text; more members.
+        ToolText{"json", "[{\"tool_name\":\"f\",\"parameters\":{\"a\":1}}]", "", {{"f", "{\"a\":1}"}}},
+        ToolText{"json", "{\"input\":{\"a\":1},\"name\":\"f\"}", "", {{"f", "{\"a\":1}"}}},
+        ToolText{"json", "[{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1}\"}]", "", {{"f", "{\"a\":1}"}}},
+        ToolText{"json", "[{\"name\":\"f\",\"arguments\":{},\"id\":\"abcdefghi\"}]", "", {{"f", "{}"}}},
+        ToolText{"json",
+                 "[{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":{\"a\":{}}}},"
+                 "{\"function\":{\"arguments\":{},\"name\":\"g\"}}]",
+                 "",
+                 {{"f", "{\"a\":{}}"}, {"g", "{}"}}},
+        // What is no call is content to the byte.
+        ToolText{"json", " {\"name\": \"Alice\", \"age\": 3} ", " {\"name\": \"Alice\", \"age\": 3} ", {}},
+        ToolText{"json", "[1, {\"name\":\"f\"}]", "[1, {\"name\":\"f\"}]", {}},
+        ToolText{"json", "[[{\"name\":\"f\",\"arguments\":{}}]]", "[[{\"name\":\"f\",\"arguments\":{}}]]", {}},
+        ToolText{
+            "json", "[{\"city\": \"Rome\"}, {\"city\": \"Bern\"}]", "[{\"city\": \"Rome\"}, {\"city\": \"Bern\"}]", {}},
+        ToolText{"json", "{\"function\": \"f\", \"arguments\": {}}", "{\"function\": \"f\", \"arguments\": {}}", {}},
+        ToolText{"json", "{\"name\":\"f\",\"arguments\":[1]}", "{\"name\":\"f\",\"arguments\":[1]}", {}},
+        ToolText{"json", "I call {\"name\":\"f\",\"arguments\":{}}", "I call {\"name\":\"f\",\"arguments\":{}}", {}},
+        ToolText{"json", "[]", "[]", {}}, ToolText{"json", "[ ", "[ ", {}}, ToolText{"json", "", "", {}},
+        ToolText{"json", "[{\"name\":\"f\",\"arguments\":{}}] Done, then.", " Done, then.", {{"f", "{}"}}},
+        ToolText{"json", "[{\"name\":\"f\",\"arguments\":{}}, {\"x\":1}]", ", {\"x\":1}]", {{"f", "{}"}}},
+        ToolText{"json", "[{\"name\":\"f\",\"arguments\":{}} and", " and", {{"f", "{}"}}},
+        // Cut off.
+        ToolText{"json", "[{\"name\":\"f\",\"arg", "[{\"name\":\"f\",\"arg", {}},
+        ToolText{"json", "[{\"name\":\"f\",\"arguments\":{\"a\"", "", {{"f", "{\"a\""}}},
+        ToolText{"json", "[{\"name\":\"f\",\"arguments\":{}}, ", "", {{"f", "{}"}}}));
+
+INSTANTIATE_TEST_SUITE_P(
+    JsonLikeAnExample, ToolCallParserTells,
+    ::testing::Values(
+        ToolText{
+            kFenced,
+            "Action: ```json\n[\n    {\"tool_name\":\"f\",\"parameters\":{}},{\"name\":\"g\",\"arguments\":{}}\n]\n```",
+            "",
+            {{"f", "{}"}, {"g", "{}"}}},
+        ToolText{kFenced, "Action: ```json\n{\"name\":\"f\",\"arguments\":{}}\n``` ok", " ok", {{"f", "{}"}}},
+        ToolText{kFenced, "[{\"name\":\"f\",\"arguments\":{}}]", "", {{"f", "{}"}}},
+        ToolText{kFenced, "Action: ```json\n[1]\n```", "Action: ```json\n[1]\n```", {}},
+        ToolText{kFenced, "Action: none", "Action: none", {}},
+        ToolText{kMarked, "[TOOL_CALLS] [{\"name\":\"f\",\"arguments\":{}}]", "", {{"f", "{}"}}},
+        ToolText{kMarked,
+                 "[TOOL_CALLS]{\"name\":\"f\",\"arguments\":{}}\n[TOOL_CALLS]{\"name\":\"g\",\"arguments\":{}}",
+                 "",
+                 {{"f", "{}"}, {"g", "{}"}}},
+        // A list begins as the marker does.
+        ToolText{kMarked, "[{\"name\":\"f\",\"arguments\":{}}]", "", {{"f", "{}"}}},
+        ToolText{kMarked,
+                 "[ {\"name\":\"f\",\"arguments\":{}}][{\"name\":\"g\",\"arguments\":{}}]",
+                 "",
+                 {{"f", "{}"}, {"g", "{}"}}},
+        ToolText{kMarked, "[TOOL_CALLS]f{}", "[TOOL_CALLS]f{}", {}}, ToolText{kMarked, "[TOOL", "[TOOL", {}},
+        ToolText{kMarked, "[[", "[[", {}}, ToolText{kMarked, "[", "[", {}}));
+
 TEST(ToolCallParser, ContentIsToldAtOnce) {
   ToolCallParser parser(*ToolFormatOf("hermes"));
   std::string content;
@@ -175,6 +246,21 @@ TEST(ToolCallParser, ArgumentsAreToldAsTheyComeOnceTheNameIsKnown) {
   EXPECT_THAT(PartsOf(parser, "}}</tool_call>"), ::testing::ElementsAre("}"));
 }
 
+TEST(ToolCallParser, CallsOfAListAreToldAsTheyCome) {
+  ToolCallParser parser(*ToolFormatOf("json"));
+  EXPECT_THAT(PartsOf(parser, "[{\"name\": \"f\", \"arguments\": "), ::testing::IsEmpty());
+  EXPECT_THAT(PartsOf(parser, "{\"a"), ::testing::ElementsAre("f {\"a"));
+  EXPECT_THAT(PartsOf(parser, "\": 1}}, {\"function\": {\"name\": \"g\", \"arguments\": {"),
+              ::testing::ElementsAre("\": 1}", "g {"));
+  EXPECT_THAT(PartsOf(parser, "}}}]"), ::testing::ElementsAre("}"));
+}
+
+TEST(ToolCallParser, OfAListOnlyTheFirstCallIsKeptWhereThatIsAsked) {
+  ToolCallParser parser(*ToolFormatOf("json"), /*only_first=*/true);
+  EXPECT_THAT(PartsOf(parser, "[{\"name\":\"f\",\"arguments\":{}}, {\"name\":\"g\",\"arguments\":{}}] Done."),
+              ::testing::ElementsAre("f {}"));
+}
+
 TEST(ToolCallParser, AnyOtherCallIsToldAtItsLastBracket) {
   ToolCallParser parser(*ToolFormatOf("hermes"));
   EXPECT_THAT(PartsOf(parser, "<tool_call>{\"arguments\":{},\"name\":\"f\""), ::testing::IsEmpty());
@@ -185,8 +271,12 @@ TEST(ToolCallParser, AnyOtherCallIsToldAtItsLastBracket) {
 
 TEST(ToolCallParser, LongTextsTakeTimeInTheirLength) {
   // Each of these would take minutes if what is held were looked through for each character.
-  for (const std::string& part : {std::string(" "), std::string("<tool_call>"), std::string("<tool_call>{\"")}) {
-    ToolCallParser parser(*ToolFormatOf("hermes"));
+  for (const auto& [format, part] : {std::pair("hermes", std::string(" ")),
+                                     {"hermes", std::string("<tool_call>")},
+                                     {"hermes", std::string("<tool_call>{\"")},
+                                     {"json", std::string("[ ")},
+                                     {"json", std::string("[{\"")}}) {
+    ToolCallParser parser(*ToolFormatOf(format));
     std::string text;
     while (text.size() < (size_t{2} << 20)) text += part;
     std::string content;
@@ -195,11 +285,6 @@ TEST(ToolCallParser, LongTextsTakeTimeInTheirLength) {
     parser.Finish(content);
     EXPECT_EQ(content, text);
   }
-}
-
-TEST(ToolFormatOf, KnowsItsNames) {
-  EXPECT_FALSE(ToolFormatOf("").has_value());
-  EXPECT_FALSE(ToolFormatOf("pythonic").has_value());
 }
 
 }  // namespace
