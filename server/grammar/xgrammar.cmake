@@ -76,6 +76,40 @@ function(runahead_mend_xgrammar list)
   ends.push_back(begin);
   return FSMWithStartEnd(fsm, begin, ends);
 ]])
+  # A state that counts how often a rule came has that one edge: whatever else led on from it would do so in the midst of
+  # a count, and `a{2}|.{150}` would have any text of up to 150 characters that ends in `a`.
+  set(counting [[
+      if (edge.IsExcludeToken()) {
+        has_exclude_token[i] = true;
+]])
+  set(counting_mended [[
+      if (edge.IsExcludeToken() || edge.IsRepeatRef()) {
+        has_exclude_token[i] = true;
+]])
+  set(successor [[
+    bool is_equiv_successor = false;
+]])
+  set(successor_mended [[
+    bool is_equiv_successor = false;
+    const auto counts = [&](int state) {
+      const auto& edges = result.GetFsm().GetEdges(state);
+      return !edges.empty() && edges[0].IsRepeatRef();
+    };
+]])
+  set(one [[
+      if (incoming_distinct_count[i] != 1 || union_find_set.Count(i) || i == result.GetStart()) {
+]])
+  set(one_mended [[
+      if (incoming_distinct_count[i] != 1 || union_find_set.Count(i) || i == result.GetStart() ||
+          counts(i)) {
+]])
+  set(sibling [[
+        if (sibling <= i || incoming_distinct_count[sibling] != 1 || sibling == result.GetStart() ||
+]])
+  set(sibling_mended [[
+        if (sibling <= i || incoming_distinct_count[sibling] != 1 || counts(sibling) ||
+            sibling == result.GetStart() ||
+]])
   # Its work has no bound (grammar_work.h): of states and edges of automata, and of its parser.
   set(automaton [[
 #include "fsm.h"
@@ -273,8 +307,95 @@ std::shared_ptr<const AdaptiveTokenMask> MaskOfState(
   for (const auto& [state, mask] : latest_states_with_masks) {
     const AdaptiveTokenMask& adaptive_token_mask = *mask;
 ]])
+  # Behind what is repeated more often than a bound, it writes the last ones out, and takes what stands before them for
+  # one rule with a count. What tokens of the rule may be is in its mask where those that are written out are as many as
+  # a token has characters, so that no token is judged when an answer comes there. Those of a grammar were 128, each a
+  # state with a mask; those of an expression were none, and all tokens were judged each time.
+  # A character that an expression repeats more often than a bound was one rule with a count, and no mask knew what comes
+  # behind one: all tokens of several characters were judged each time an answer came there. The last ones are written
+  # out now, and the rule knows that so many follow; the masks of its states know of all tokens that are no longer.
+  set(builder [[
+#include "fsm_builder.h"
+]])
+  set(builder_mended [[
+#include "fsm_builder.h"
+
+#include "server/grammar/grammar_work.h"
+]])
+  set(expression [[
+/*!
+ * \brief Parse a regex string into a RegexIR.
+]])
+  set(expression_mended [[
+RegexIR::Repeat Unrolled(const RegexIR::Leaf& character, int lower, int upper) {
+  RegexIR::Repeat repeat;
+  repeat.states.push_back(character);
+  repeat.lower_bound = lower;
+  repeat.upper_bound = upper;
+  return repeat;
+}
+
+// `character` between `lower` and `upper` times, of which those before the last ones are `rule_id`.
+RegexIR::State RepeatedCharacter(
+    const RegexIR::Leaf& character, int32_t rule_id, int lower, int upper
+) {
+  const int last = ::runahead::kWrittenOut;
+  const bool has_end = upper != RegexIR::kRepeatNoUpperBound;
+  const int least = std::max(lower, last), most = has_end ? upper : least;
+  RegexIR::Bracket counted;
+  counted.states.push_back(RegexIR::RepeatSubrule{rule_id, least - last, most - last});
+  counted.states.push_back(Unrolled(character, last, last));
+  if (!has_end) {
+    RegexIR::Symbol more;
+    more.symbol = RegexIR::RegexSymbol::star;
+    more.state.push_back(character);
+    counted.states.push_back(std::move(more));
+  }
+  if (lower >= last) return counted;
+  RegexIR::Union both;
+  both.states.push_back(Unrolled(character, lower, last - 1));
+  both.states.push_back(std::move(counted));
+  return both;
+}
+
+/*!
+ * \brief Parse a regex string into a RegexIR.
+]])
+  set(large [[
+                                 : upper_bound > kLargeRepeatThreshold;
+]])
+  set(large_mended [[
+                                 : upper_bound > kLargeRepeatThreshold;
+      const RegexIR::Leaf* character =
+          std::get_if<RegexIR::Leaf>(&std::get<RegexIR::State>(atom.item));
+      if (character != nullptr && character->regex.empty()) character = nullptr;
+      if (character != nullptr && lower_bound == upper_bound) {
+        is_large_repeat = upper_bound > ::runahead::kWrittenOut;
+      }
+]])
+  set(repeat [[
+        builder->UpdateLookaheadExact(inner_rule_id, true);
+        if (upper_bound == RegexIR::kRepeatNoUpperBound) {
+]])
+  set(repeat_mended [[
+        builder->UpdateLookaheadExact(inner_rule_id, true);
+        if (character != nullptr) {
+          const std::vector<int32_t> behind(
+              ::runahead::kWrittenOut, builder->AddRuleRef(inner_rule_id)
+          );
+          builder->UpdateLookaheadAssertion(inner_rule_id, builder->AddSequence(behind));
+          stack.push_back(
+              {RepeatedCharacter(*character, inner_rule_id, lower_bound, upper_bound),
+               atom.span_begin,
+               i + 1}
+          );
+        } else if (upper_bound == RegexIR::kRepeatNoUpperBound) {
+]])
   set(files ${${list}})
-  runahead_mend_xgrammar_file(files fsm.cc optional optional_mended automaton automaton_mended state state_mended edge
+  runahead_mend_xgrammar_file(files fsm_builder.cc builder builder_mended expression expression_mended large
+                              large_mended repeat repeat_mended)
+  runahead_mend_xgrammar_file(files fsm.cc optional optional_mended counting counting_mended successor successor_mended one
+                              one_mended sibling sibling_mended automaton automaton_mended state state_mended edge
                               edge_mended rebuild rebuild_mended)
   runahead_mend_xgrammar_file(files earley_parser.cc include include_mended look look_mended scan scan_mended parser
                               parser_mended flags flags_mended)
