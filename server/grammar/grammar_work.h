@@ -1,4 +1,4 @@
-// Bounds what xgrammar does for one form. Its copy here (xgrammar.cmake) counts its steps: a step is a state of its
+// Bounds what xgrammar does for one form. Its copy here (xgrammar_mends.cmake) counts its steps: a step is a state of its
 // parser that it looks at, some 25 ns. That is the same on every machine, which a clock is not. It makes few of a
 // form's masks when it compiles it, and the others when they are needed.
 #pragma once
