@@ -140,6 +140,11 @@ TEST(GrammarCompiler, CountsFar) {
   EXPECT_TRUE(Accepts(Regex("(ab?){200}"), std::string(200, 'a')));
   EXPECT_FALSE(Accepts(Regex("(ab?){200}"), std::string(199, 'a')));
   EXPECT_FALSE(Accepts(Regex("a{150,200}"), std::string(201, 'a')));
+  EXPECT_FALSE(Accepts(Regex("a{2}|.{150}"), std::string(100, 'a'))) << "an alternative begins where it began";
+  EXPECT_TRUE(Accepts(Regex("a{2}|.{150}"), "aa"));
+  EXPECT_FALSE(Accepts(Regex("a{150}|(ab){150}"), std::string(149, 'a') + "ab"));
+  EXPECT_FALSE(Accepts(Regex("c?(ab?){150}"), "aac" + std::string(148, 'a')));
+  EXPECT_TRUE(Accepts(Regex("c?(ab?){150}"), "c" + std::string(150, 'a')));
   for (const char* schema :
        {R"({"type":"string","pattern":"^a{150,200}$"})", R"({"type":"string","minLength":150,"maxLength":200})"}) {
     EXPECT_FALSE(Accepts(Schema(schema), quoted(149))) << schema;
@@ -283,11 +288,11 @@ TEST(GrammarCompiler, AFormThatTakesTooMuchMemoryIsRefused) {
 TEST(GrammarCompiler, AFormSaysThatItsMasksTakeLong) {
   const auto compiler = *GrammarCompiler::Create(JsonTokenizer(), {.vocabulary_size = kHeadRows, .long_work = 200});
   EXPECT_FALSE((*compiler->Compile(Regex("(yes|no)!")))->takes_long());
-  EXPECT_TRUE((*compiler->Compile(Regex(".{200}")))->takes_long()) << "the first one does";
+  EXPECT_TRUE((*compiler->Compile(Regex("(.b?){200}")))->takes_long()) << "the first one does";
   const auto nothing_ahead =
       *GrammarCompiler::Create(JsonTokenizer(), {.vocabulary_size = kHeadRows, .ahead_work = 10});
   EXPECT_TRUE((*nothing_ahead->Compile(Regex("(yes|no)!")))->takes_long()) << "masks are left for later";
-  const auto grammar = *compiler->Compile(Regex("a.{200}"));
+  const auto grammar = *compiler->Compile(Regex("a(.b?){200}"));
   EXPECT_FALSE(grammar->takes_long()) << "the first one does not";
   const auto state = grammar->Begin();
   ASSERT_TRUE(state->Accept(kJsonFirstByte + 'a').ok());
