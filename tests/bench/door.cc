@@ -23,6 +23,7 @@
 #include "runahead/v1/inference.grpc.pb.h"
 #include "server/base/descriptor_limit.h"
 #include "server/rpc/channel.h"
+#include "server/rpc/lock_graph.h"
 #include "tests/bench/door_clients.h"
 #include "tests/bench/door_grpc_clients.h"
 #include "tests/bench/door_http_clients.h"
@@ -265,6 +266,7 @@ int main(int argc, char** argv) {
   if (word == "router") return runahead::Router();
   if (word == "static") return runahead::StaticServer();
   runahead::RaiseDescriptorLimit();
+  runahead::KeepNoLockGraph();
   const bool smoke = word == "--smoke";
   runahead::Bench(smoke ? runahead::kSmoke : runahead::Sizes()).Run(smoke ? "" : word);
   return 0;

@@ -218,8 +218,8 @@ TEST_F(HttpDoorTest, StreamsEventsAsTheyCome) {
   EXPECT_THAT(client.ReadUntil("data: 1\n\n"), AllOf(HasSubstr("Content-Type: text/event-stream"),
                                                      HasSubstr("Transfer-Encoding: chunked"), HasSubstr("x-more: m")));
   exchange->Send("data: 2\n\n", [] {});
-  exchange->EndEvents();
-  EXPECT_THAT(client.ReadUntil("0\r\n\r\n"), HasSubstr("9\r\ndata: 2\n\n\r\n"));
+  exchange->EndEvents("data: 3\n\n");
+  EXPECT_THAT(client.ReadUntil("\r\n0\r\n\r\n"), HasSubstr("9\r\ndata: 2\n\n\r\n9\r\ndata: 3\n\n\r\n0\r\n"));
   client.Send("GET /b HTTP/1.1\r\n\r\n");  // the connection goes on
   Echo();
   EXPECT_THAT(client.ReadAnswer(), HasSubstr("GET /b"));
@@ -240,7 +240,7 @@ TEST_F(HttpDoorTest, SaysThatATextIsSentOnlyWhenTheSystemHasTakenIt) {
   EXPECT_EQ(sent, 0);
   EXPECT_THAT(client.ReadUntil("data: end\n\n"), HasSubstr("x"));
   EXPECT_TRUE(testing::Await("both texts are sent", [&] { return sent == 2; }));
-  exchange->EndEvents();
+  exchange->EndEvents("");
   EXPECT_THAT(client.ReadUntil("0\r\n\r\n"), HasSubstr("0\r\n\r\n"));
 }
 
