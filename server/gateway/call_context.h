@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "server/base/drain_gate.h"
@@ -38,7 +39,8 @@ class CallContext {
   void BeginEvents();
   // One event whose data is `json`, or a comment.
   void SendEvents(std::string text, std::function<void()> sent) { exchange_->Send(std::move(text), std::move(sent)); }
-  void EndEvents() { exchange_->EndEvents(); }
+  // `last`: the last events, which go with the end.
+  void EndEvents(std::string last) { exchange_->EndEvents(std::move(last)); }
   void OnGone(std::function<void()> gone) { exchange_->OnGone(std::move(gone)); }
   void WakeAfter(absl::Duration pause, std::function<void()> wake) { exchange_->WakeAfter(pause, std::move(wake)); }
 

@@ -10,6 +10,7 @@
 #include "server/gateway/gateway.h"
 #include "server/gateway/http_door.h"
 #include "server/rpc/channel.h"
+#include "server/rpc/lock_graph.h"
 
 namespace runahead {
 
@@ -45,6 +46,7 @@ GatewayProcess::~GatewayProcess() {
 }
 
 absl::StatusOr<std::unique_ptr<GatewayProcess>> GatewayProcess::Start(const GatewayOptions& options) {
+  KeepNoLockGraph();
   RUNAHEAD_ASSIGN_OR_RETURN(const ChannelTls tls, RouterTlsOf(options));
   auto parts = std::make_unique<Parts>(options, tls);
   HttpDoorOptions door;

@@ -185,8 +185,7 @@ void Generation::Begin() {
 void Generation::Fail(const absl::Status& status) {
   ended_ = true;
   if (begun_) {
-    context_->SendEvents(absl::StrCat("data: ", ToOpenAiError(status, sent_).body, "\n\n", kDone), [] {});
-    context_->EndEvents();
+    context_->EndEvents(absl::StrCat("data: ", ToOpenAiError(status, sent_).body, "\n\n", kDone));
   } else {
     context_->Fail(status, sent_);
   }
@@ -202,8 +201,7 @@ void Generation::Finish() {
   const std::vector<std::string> last = answer_->Finish();
   if (!stream_) return context_->Reply(last.empty() ? "{}" : last.front());
   Begin();
-  context_->SendEvents(EventText(last) + kDone, [] {});
-  context_->EndEvents();
+  context_->EndEvents(EventText(last) + kDone);
 }
 
 void Generation::CancelAll() {

@@ -36,8 +36,8 @@ struct HttpReply {
   HttpHeaders headers = {};  // beside length and type
 };
 
-// Who answers holds it. Thread-safe; nothing here waits, and of the callbacks only `sent` may be called within a call of
-// it. Its end without an answer is an answer, too: 500.
+// Who answers holds it. Thread-safe; nothing here waits, and of the callbacks only `sent` may be called within a call
+// of it. Its end without an answer is an answer, too: 500.
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
@@ -51,7 +51,8 @@ class HttpExchange {
   virtual void BeginEvents(HttpHeaders headers) = 0;
   // `sent` is called once: when the system has taken the text, mostly within the call, or the client is gone.
   virtual void Send(std::string text, std::function<void()> sent) = 0;
-  virtual void EndEvents() = 0;
+  // `last`, which may be empty, goes with the end.
+  virtual void EndEvents(std::string last) = 0;
 
   // `gone` is called once, where the client goes away before the end of the answer; at once where it has already. It is
   // forgotten with that end, and with what it holds.

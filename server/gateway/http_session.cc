@@ -68,6 +68,11 @@ std::string EventsHead(const HttpHeaders& headers, bool chunked, bool keep_alive
   return head;
 }
 
+// `text` is not empty: an empty one would be the end.
+std::string Chunk(absl::string_view text) {
+  return absl::StrCat(absl::Hex(text.size()), "\r\n", text, "\r\n");
+}
+
 }  // namespace
 
 // The answer to one request of a session.
@@ -95,11 +100,11 @@ class HttpSession::Exchange final : public HttpExchange {
     events_->Hold(EventsHead(headers, chunked_, keep_alive_));
   }
   void Send(std::string text, std::function<void()> sent) override {
-    events_->Send(chunked_ ? absl::StrCat(absl::Hex(text.size()), "\r\n", text, "\r\n") : std::move(text),
-                  std::move(sent));
+    events_->Send(chunked_ ? Chunk(text) : std::move(text), std::move(sent));
   }
-  void EndEvents() override {
-    events_->End(chunked_ ? "0\r\n\r\n" : "", [session = session_, number = number_, keep_alive = keep_alive_.load()] {
+  void EndEvents(std::string last) override {
+    if (chunked_) last = absl::StrCat(last.empty() ? "" : Chunk(last), "0\r\n\r\n");
+    events_->End(std::move(last), [session = session_, number = number_, keep_alive = keep_alive_.load()] {
       session->EventsEnded(number, keep_alive);
     });
   }

@@ -12,7 +12,6 @@
 #include <mutex>
 #include <utility>
 
-#include "absl/synchronization/mutex.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/address.h"
 #include "server/base/listening_sockets.h"
@@ -20,6 +19,7 @@
 #include "server/rpc/channelz.h"
 #include "server/rpc/grpc_log.h"
 #include "server/rpc/health.h"
+#include "server/rpc/lock_graph.h"
 #include "server/rpc/open_door.h"
 #include "server/rpc/reflection.h"
 #include "server/rpc/unknown_methods.h"
@@ -76,9 +76,7 @@ void KeepCallbackQueue() {
 void RegisterPlugins() {
   static std::once_flag once;
   std::call_once(once, [] {
-    // Debian's Abseil was built to look for deadlocks: it keeps a graph of all mutexes, of which each call of gRPC has
-    // some, in memory that it never gives back, and locks all of it whenever one of them is locked.
-    absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+    KeepNoLockGraph();
     RouteGrpcLogOfServer();
     grpc::EnableDefaultHealthCheckService(false);  // it reads whatever anybody sends
     // A client that sends garbage gets an error. It must not fill the log as well.

@@ -1,12 +1,15 @@
 // What the HTTP door costs: build/bin/runahead-gateway before a router that answers at once, and the same router called
 // over gRPC beside it, by turns. Router and gateway are processes of their own.
 //
-// `door` runs all of it and prints what it measured; `door PART` one of open, unread, ttft, cpu and many alone; `door
-// --smoke` all, with next to nothing of everything, to see that it runs, and that answers wait which nobody reads.
-// `door router` is the router.
+// `door` runs all of it and prints what it measured; `door PART` one of open, unread, ttft, burst, cpu and many alone;
+// `door --smoke` all, with next to nothing of everything, to see that it runs, and that answers wait which nobody
+// reads. `door router` is the router, `door static` what HTTP by itself costs.
+#include <time.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
@@ -20,11 +23,13 @@
 #include "runahead/v1/inference.grpc.pb.h"
 #include "server/base/descriptor_limit.h"
 #include "server/rpc/channel.h"
+#include "server/rpc/lock_graph.h"
 #include "tests/bench/door_clients.h"
 #include "tests/bench/door_grpc_clients.h"
 #include "tests/bench/door_http_clients.h"
 #include "tests/bench/door_process.h"
 #include "tests/bench/door_router.h"
+#include "tests/bench/door_static.h"
 
 namespace runahead {
 namespace {
@@ -74,9 +79,9 @@ class Bench {
     RunGrpc(*stub_, {});
     if (wanted("ttft")) {
       Ttft(clients, 1, sizes_.alone);
-      Ttft(clients, sizes_.several, sizes_.rounds_several);
       TtftBeside(clients, gateway.port);
     }
+    if (wanted("burst")) Burst(gateway, clients);
     if (wanted("cpu")) {
       Cpu(gateway, clients, "at full speed", {.streams = sizes_.several, .tokens = sizes_.busy_tokens});
       Cpu(gateway, clients, "paced", {.streams = sizes_.several, .tokens = sizes_.paced_tokens, .pace_ms = kPaceMs});
@@ -121,6 +126,46 @@ class Bench {
     absl::PrintF("%s: http p50 %.3f p99 %.3f ms, grpc p50 %.3f p99 %.3f ms, added p50 %.3f p99 %.3f ms\n", what,
                  http[0], http[1], grpc[0], grpc[1], http[0] - grpc[0], http[1] - grpc[1]);
     std::fflush(stdout);
+  }
+
+  // `several` requests in the same instant, and what they consist of: the same requests over gRPC alone, which the door
+  // sends on, and over HTTP alone.
+  void Burst(GatewayChild& gateway, HttpClients& clients) {
+    Child alone({Beside(""), "static"});
+    HttpClients of_alone(std::atoi(alone.line().c_str()), sizes_.several);
+    const Wanted wanted = {.streams = sizes_.several};
+    Came http, grpc, http_alone;
+    const double gateway_before = gateway.child.cpu_seconds(), router_before = router_.cpu_seconds();
+    double own_http = 0, own_grpc = 0, own_alone = 0, router_of_grpc = 0;
+    for (int i = 0; i < sizes_.rounds_several; ++i) {
+      own_http += OwnCpu([&] { http.Add(clients.Run(wanted)); });
+      own_alone += OwnCpu([&] { http_alone.Add(of_alone.Run(wanted)); });
+      const double before = router_.cpu_seconds();
+      own_grpc += OwnCpu([&] { grpc.Add(RunGrpc(*stub_, wanted)); });
+      router_of_grpc += router_.cpu_seconds() - before;
+    }
+    const double requests = static_cast<double>(sizes_.several) * sizes_.rounds_several, us = 1e6 / requests;
+    const double router_of_http = router_.cpu_seconds() - router_before - router_of_grpc;
+    Print(absl::StrCat("ttft at ", sizes_.several, " at once"), {http, grpc});
+    Print("  http by itself", {http_alone, grpc});
+    absl::PrintF("  cpu a request, us: http: client %.0f, gateway %.0f, router %.0f; grpc: client %.0f, router %.0f; ",
+                 own_http * us, (gateway.child.cpu_seconds() - gateway_before) * us, router_of_http * us, own_grpc * us,
+                 router_of_grpc * us);
+    absl::PrintF("http by itself: client %.0f, server %.0f\n", own_alone * us, alone.cpu_seconds() * us);
+    std::fflush(stdout);
+  }
+
+  // Of this process, in seconds.
+  template <typename Function>
+  static double OwnCpu(Function function) {
+    const auto now = [] {
+      timespec time = {};
+      clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+      return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+    };
+    const double before = now();
+    function();
+    return now() - before;
   }
 
   void Cpu(GatewayChild& gateway, HttpClients& clients, const char* how, const Wanted& wanted) {
@@ -211,13 +256,17 @@ class Bench {
 
 int main(int argc, char** argv) {
   const std::string word = argc == 2 ? argv[1] : "";
-  const std::vector<std::string> words = {"", "--smoke", "router", "open", "unread", "ttft", "cpu", "many"};
+  const std::vector<std::string> words = {"",       "--smoke", "router", "static", "open",
+                                          "unread", "ttft",    "burst",  "cpu",    "many"};
   if (argc > 2 || std::find(words.begin(), words.end(), word) == words.end()) {
-    std::fprintf(stderr, "usage: door [--smoke | open | unread | ttft | cpu | many] | door router\n");
+    std::fprintf(stderr,
+                 "usage: door [--smoke | open | unread | ttft | burst | cpu | many] | door router | door static\n");
     return 2;
   }
   if (word == "router") return runahead::Router();
+  if (word == "static") return runahead::StaticServer();
   runahead::RaiseDescriptorLimit();
+  runahead::KeepNoLockGraph();
   const bool smoke = word == "--smoke";
   runahead::Bench(smoke ? runahead::kSmoke : runahead::Sizes()).Run(smoke ? "" : word);
   return 0;

@@ -14,6 +14,7 @@
 
 #include "runahead/v1/inference.grpc.pb.h"
 #include "server/base/descriptor_limit.h"
+#include "server/rpc/lock_graph.h"
 
 namespace runahead {
 
@@ -89,6 +90,7 @@ class InstantRouter final : public v1::Inference::CallbackService {
 // Says its address on a line, and serves until it is killed.
 inline int Router() {
   RaiseDescriptorLimit();
+  KeepNoLockGraph();  // as a router does
   InstantRouter service;
   grpc::ServerBuilder builder;
   int port = 0;

@@ -324,6 +324,16 @@ class SdkTest(fixture.ClusterTest):
         return self.client.chat.completions.create(
             model="", **{"messages": self.MESSAGES, "max_tokens": 12, "seed": 3, **more})
 
+    def test_the_example_is_answered(self):
+        example = pathlib.Path(__file__).resolve().parents[2] / "examples/python/openai_chat.py"
+        code = example.read_text()
+        self.assertIn(f"http://{PAGE_ADDRESS}/v1", code)
+        run = subprocess.run([sys.executable, "-c", code.replace(f"http://{PAGE_ADDRESS}/v1", self.cluster.http)],
+                             capture_output=True, text=True, timeout=live.PATIENCE, check=False)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertTrue(run.stdout.endswith("\n"))  # whatever a model of noise says
+        self.assertNotEqual(run.stdout, "None\n")
+
     def test_lists_the_model(self):
         models = self.client.models.list().data
         self.assertEqual([model.id for model in models], ["synthetic"])

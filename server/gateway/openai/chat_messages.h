@@ -20,8 +20,9 @@ absl::Status ReadChatMembers(JsonObject& body, v1::ChatMessages& chat, std::vect
 // What tools and tool_choice say.
 struct ToolUse {
   bool may_call = false;
-  bool must_call = false;           // one of the tools
-  std::optional<std::string> name;  // with must_call: of the one to call; none: any
+  bool must_call = false;                // one of the tools
+  std::optional<std::string> name = {};  // with must_call: of the one to call; none: any
+  int first = 0;                         // which of `tools` is the first of this name; of all, where there is none
 };
 
 // Adds tools to the chat where the model may call them. INVALID_ARGUMENT names the member.

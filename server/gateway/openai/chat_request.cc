@@ -83,6 +83,7 @@ absl::StatusOr<OpenAiCalls> ReadChatRequest(absl::string_view body, const DoorFa
   RUNAHEAD_RETURN_IF_ERROR(ReadChatMembers(members, *request.mutable_chat(), calls.ignored));
   RUNAHEAD_ASSIGN_OR_RETURN(const ToolUse use, ReadTools(members, *request.mutable_chat()));
   if (use.may_call) RUNAHEAD_RETURN_IF_ERROR(ReadCallsAs(facts.tool_format, calls));
+  calls.sent.tool = use.first;
   RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<bool> parallel, members.Bool("parallel_tool_calls"));
   calls.one_tool_call = !parallel.value_or(true);
   calls.reasoning_format = ReasoningFormat(request.chat(), facts);

@@ -1,12 +1,16 @@
 #include "server/gateway/openai/error.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "server/gateway/openai/json_text.h"
 #include "server/rpc/status.h"
 
@@ -47,6 +51,32 @@ constexpr MemberName kWholeNames[] = {
 std::string StructureMember(absl::string_view field, absl::string_view sent) {
   const size_t index = field.find('[');
   return absl::StrCat(sent, index == absl::string_view::npos ? "" : field.substr(index));
+}
+
+// The schema of a forced call has those of the tools' parameters among its definitions, each by the names that
+// ForcedCall gives it. A place in it, "at /$defs/tool1.size/items: ..", is told as the request has it: of
+// tools[1].function. parameters, "at /$defs/size/items: ..".
+struct ToolPlace {
+  std::string member;
+  std::string message;
+};
+
+std::optional<ToolPlace> PlaceInTool(absl::string_view message, const SentMembers& sent) {
+  if (sent.structure != "tools" || !absl::ConsumePrefix(&message, "at /$defs/tool")) return std::nullopt;
+  const size_t digits = std::min(message.find_first_not_of("0123456789"), message.size());
+  int tool = 0;
+  if (!absl::SimpleAtoi(message.substr(0, digits), &tool)) return std::nullopt;
+  message.remove_prefix(digits);
+  std::string root;
+  if (absl::ConsumePrefix(&message, ".definitions.")) {
+    root = "/definitions/";
+  } else if (absl::ConsumePrefix(&message, ".")) {
+    root = "/$defs/";
+  } else if (absl::StartsWith(message, ":")) {
+    root = "the root";
+  }
+  return ToolPlace{absl::StrCat("tools[", sent.tool + tool, "].function.parameters"),
+                   absl::StrCat("at ", root, message)};
 }
 
 std::string MemberOf(absl::string_view field, const SentMembers& sent) {
@@ -123,9 +153,15 @@ OpenAiError ToOpenAiError(const absl::Status& status, const SentMembers& sent) {
   absl::string_view message = status.message();
   const absl::string_view leading = LeadingField(message);
   const std::optional<std::string> blamed = BlamedField(status);
-  const std::string param = blamed.has_value() ? MemberOf(*blamed, sent) : "";
+  std::string param = blamed.has_value() ? MemberOf(*blamed, sent) : "";
   std::string text(message);
   if (!leading.empty()) text = absl::StrCat(MemberOf(leading, sent), message.substr(leading.size()));
+  if (leading == "structure.json_schema") {
+    if (const auto place = PlaceInTool(message.substr(leading.size() + 2), sent)) {
+      param = place->member;
+      text = absl::StrCat(place->member, ": ", place->message);
+    }
+  }
   if (IsTooLong(status)) text = absl::StrReplaceAll(text, {{kTooLong, kTooLongOfTheField}});
   const ErrorKind kind = KindOf(status, param);
   OpenAiError error;

@@ -19,6 +19,7 @@ struct OpenAiError {
 struct SentMembers {
   std::string prompt = {};     // "messages" of a chat
   std::string structure = {};  // such as "guided_regex", "tools"
+  int tool = 0;                // of `tools`, the first that may be called: ForcedCall's tool0
 };
 
 // `status` is not OK. Members are named as this door has them: of sampling.top_p it says top_p.

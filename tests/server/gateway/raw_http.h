@@ -65,6 +65,8 @@ class RawHttp {
     return head;
   }
   void Close() { socket_.Close(); }
+  // Sends nothing more, and still reads.
+  void EndSending() { EXPECT_EQ(shutdown(socket_.get(), SHUT_WR), 0); }
   int port() const {
     sockaddr_in own = {};
     socklen_t size = sizeof own;

@@ -194,6 +194,13 @@ TEST(ChatRequest, SaysHowItCallsWhatTheServiceMayBlame) {
   const absl::StatusOr<OpenAiCalls> calls = ReadChatRequest(forced, {"tiny", {}, "hermes", ""});
   ASSERT_TRUE(calls.ok()) << calls.status();
   EXPECT_EQ(calls->sent.structure, "tools");
+  EXPECT_EQ(calls->sent.tool, 0);
+  const std::string named = ChatWith(R"("tools":[{"type":"function","function":{"name":"f"}},
+      {"type":"function","function":{"name":"g"}},{"type":"function","function":{"name":"g"}}],
+      "tool_choice":{"type":"function","function":{"name":"g"}})");
+  const absl::StatusOr<OpenAiCalls> second = ReadChatRequest(named, {"tiny", {}, "hermes", ""});
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->sent.tool, 1);
 }
 
 TEST(ChatRequest, AnAnswerThatGoesOnDoesNotBeginWithThoughts) {

@@ -107,6 +107,26 @@ TEST(OpenAiError, AFieldIsNamedAsTheRequestNamedIt) {
   EXPECT_EQ(named("structure.regex", {}), "structure.regex");
 }
 
+TEST(OpenAiError, APlaceInAToolIsNamedAsTheRequestNamedIt) {
+  const auto told = [](const char* place, const SentMembers& sent) {
+    const absl::Status status = InvalidField("structure.json_schema", absl::StrCat("at ", place, ": why"));
+    const Json error = Json::parse(ToOpenAiError(status, sent).body)["error"];
+    return absl::StrCat(error["param"].get<std::string>(), "; ", error["message"].get<std::string>());
+  };
+  const SentMembers all{.structure = "tools"}, third{.structure = "tools", .tool = 2};
+  const std::string of_second = "tools[1].function.parameters";
+  EXPECT_EQ(told("/$defs/tool1/items", all), absl::StrCat(of_second, "; ", of_second, ": at /items: why"));
+  EXPECT_EQ(told("/$defs/tool1", all), absl::StrCat(of_second, "; ", of_second, ": at the root: why"));
+  EXPECT_EQ(told("/$defs/tool1.a/b", all), absl::StrCat(of_second, "; ", of_second, ": at /$defs/a/b: why"));
+  EXPECT_EQ(told("/$defs/tool1.definitions.a", all),
+            absl::StrCat(of_second, "; ", of_second, ": at /definitions/a: why"));
+  EXPECT_EQ(told("/$defs/tool0/items", third),
+            "tools[2].function.parameters; tools[2].function.parameters: at /items: why");
+  EXPECT_EQ(told("/$defs/tool1/items", {.structure = "guided_json"}),
+            "guided_json; guided_json: at /$defs/tool1/items: why");
+  EXPECT_EQ(told("the root", all), "tools; tools: at the root: why");
+}
+
 TEST(OpenAiError, AFieldIsRenamedWhereTheStatusDoesNotBlameIt) {
   const Json error = ErrorOf(absl::PermissionDeniedError("stop.max_tokens: 9 are more than the key's 5"));
   EXPECT_EQ(error["message"], "max_tokens: 9 are more than the key's 5");
