@@ -1,4 +1,5 @@
-// Whether a decode worker that has KV of a prompt's beginning computes the rest itself, or a chain all of it. Pure.
+// Whether a decode worker that has KV of a prompt's beginning, or will have it, computes the rest itself, or a chain
+// all of it. Pure.
 #pragma once
 
 #include <algorithm>
@@ -63,6 +64,15 @@ inline ContinuationOffer OfferToContinue(const ContinuationView& view,
   const double rest =
       timed ? SecondsOfRest(view.prompt_tokens, most, on_one_s) : static_cast<double>(view.prompt_tokens - most);
   return {least, rest * FactorBeside(view)};
+}
+
+// Whether to wait for known_tokens, which a worker is expected to have in `wait_s`, and have the rest computed there,
+// rather than all of it as it stands, in chain_s. What is later than was expected may come any moment.
+inline bool PaysToWait(ContinuationView view, double wait_s, absl::FunctionRef<double(int64_t tokens)> on_one_s) {
+  const bool timed = view.chain_s > 0 && on_one_s(view.prompt_tokens) > 0;
+  if (timed) view.chain_s -= std::max(0.0, wait_s);
+  if (timed && view.chain_s <= 0) return false;
+  return OfferToContinue(view, on_one_s).least_known_tokens > 0;
 }
 
 }  // namespace runahead

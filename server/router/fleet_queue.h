@@ -140,6 +140,11 @@ class FleetQueue {
                             const ChainRequest& request, const PartitionTable& table, bool decodes) const
       RUNAHEAD_EXCLUDES(mu_);
 
+  // Whether a prompt of so many tokens waits for its first `known`, which a decode worker is expected to have after
+  // `wait`, and for which so many wait already; `alone`: until its first token by a chain, 0 where nothing is known.
+  bool PaysToWait(int64_t tokens, int64_t known, int64_t waiting, absl::Duration alone, absl::Duration wait,
+                  const PartitionTable& table) const RUNAHEAD_EXCLUDES(mu_);
+
   // Decode workers to ask for a lease, the best first: all members of `chain` reach them, and they keep nothing of what
   // it needs for older tickets. Errors as RankDecodeWorkers.
   absl::StatusOr<std::vector<std::shared_ptr<const LiveWorker>>> RankDecode(

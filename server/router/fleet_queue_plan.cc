@@ -184,6 +184,20 @@ ContinuationOffer FleetQueue::OfferOf(const LiveWorker& worker, int64_t known, i
   return OfferToContinue(view, on_one_s);
 }
 
+bool FleetQueue::PaysToWait(int64_t tokens, int64_t known, int64_t waiting, absl::Duration alone, absl::Duration wait,
+                            const PartitionTable& table) const {
+  // The sequence that it waits for runs there by then.
+  const ContinuationView view{.prompt_tokens = tokens,
+                              .known_tokens = known,
+                              .chain_s = absl::ToDoubleSeconds(alone),
+                              .busy = true,
+                              .rests = waiting};
+  MutexLock lock(mu_);
+  return runahead::PaysToWait(view, absl::ToDoubleSeconds(wait), [&](int64_t of) RUNAHEAD_REQUIRES(mu_) {
+    return absl::ToDoubleSeconds(TimeOnOne(of, table.times(), pace_));
+  });
+}
+
 void FleetQueue::PrefillTook(int64_t tokens, int64_t width, absl::Duration took) {
   MutexLock lock(mu_);
   pace_.Took(tokens, width, took);

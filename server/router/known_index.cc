@@ -22,6 +22,7 @@ void KnownIndex::Learn(const LiveWorker& worker, absl::string_view salt, absl::S
     MutexLock lock(mu_);
     known_.Learn(LifeOf(worker), worker.capabilities.kv_capacity_tokens(), salt, ids);
   }
+  ++lessons_;
   ForgetOthers();
 }
 

@@ -1,6 +1,7 @@
 // Who of the decode workers may have KV of the beginning of a prompt.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -23,8 +24,11 @@ class KnownIndex {
 
   bool on() const { return on_; }
 
-  // A sequence of these ids has ended on the worker, which keeps it unless it does not say that it does.
+  // The worker has KV of these ids, and keeps it unless it does not say that it does.
   void Learn(const LiveWorker& worker, absl::string_view salt, absl::Span<const int32_t> ids) RUNAHEAD_EXCLUDES(mu_);
+
+  // Rises whenever something was learned: who found nothing may look again.
+  uint64_t lessons() const { return lessons_; }
 
   struct Found {
     std::shared_ptr<const LiveWorker> worker;
@@ -60,6 +64,7 @@ class KnownIndex {
   const bool on_;
   const Fleet& fleet_;
   RouterMetrics& metrics_;
+  std::atomic<uint64_t> lessons_ = 0;
   Mutex mu_;
   KnownBeginnings known_ RUNAHEAD_GUARDED_BY(mu_);
   std::map<int, int64_t> rests_ RUNAHEAD_GUARDED_BY(mu_);  // by the worker's index; none is 0

@@ -100,6 +100,8 @@ RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
                                                   "Output tokens that were expected of requests with a first token")),
       overtaken_(registry.AddCounter("runahead_overtaken_requests_total",
                                      "How often one whose turn was later was computed before a request")),
+      beginnings_awaited_(registry.AddCounter("runahead_beginnings_awaited_total",
+                                              "Requests that waited for the prompt of another, which begins alike")),
       known_prompt_tokens_(registry.AddCounter("runahead_known_prompt_tokens_total",
                                                "Prompt tokens whose KV a decode worker had from earlier requests")),
       known_index_tokens_(
@@ -276,6 +278,10 @@ void RouterMetrics::CountMove(MoveResult result, int64_t bytes) {
 
 void RouterMetrics::CountContinuation(ContinuationResult result) {
   continuations_[static_cast<int>(result)]->Increment();
+}
+
+void RouterMetrics::CountBeginningAwaited() {
+  beginnings_awaited_.Increment();
 }
 
 void RouterMetrics::CountKnownPromptTokens(int64_t tokens) {

@@ -132,6 +132,8 @@ class RouterMetrics {
   // Of a move's KV the other worker has taken so many bytes.
   void CountMove(MoveResult result, int64_t bytes);
   void CountContinuation(ContinuationResult result);
+  // A request waits for the prompt of another, which begins alike.
+  void CountBeginningAwaited();
   // Of a prompt so many tokens need not be computed.
   void CountKnownPromptTokens(int64_t tokens);
   // The router's index of beginnings has so many tokens.
@@ -177,6 +179,7 @@ class RouterMetrics {
   std::array<std::array<Counter*, kFailoverStages>, kFailoverCauses> failovers_;
   std::array<Counter*, kMoveResults> moves_, moved_bytes_;
   std::array<Counter*, kContinuationResults> continuations_;
+  Counter& beginnings_awaited_;
   Counter& known_prompt_tokens_;
   Gauge& known_index_tokens_;
   Gauge& retry_budget_;

@@ -59,6 +59,7 @@ Task<absl::Status> Session::Run(std::function<void()> settled) {
   }
   ticket_.reset();
   settled();
+  coming_.reset();
   LearnOutput(status);
   LearnBeginning();  // before the client hears of the end: what it sends next may begin so
   SettleGrant();     // before the client hears of the end: it may send the next one then

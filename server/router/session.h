@@ -23,6 +23,7 @@
 #include "server/router/answer.h"
 #include "server/router/answer_role.h"
 #include "server/router/cancel_token.h"
+#include "server/router/coming_beginnings.h"
 #include "server/router/decode_lease.h"
 #include "server/router/decode_stream.h"
 #include "server/router/failover.h"
@@ -76,6 +77,7 @@ struct RouterParts {
   std::map<std::string, double> tenant_weights = {};  // of those that are not 1
   const std::unique_ptr<OutputForecast> outputs = std::make_unique<OutputForecast>();
   const std::unique_ptr<KnownIndex> known = std::make_unique<KnownIndex>(/*on=*/true, fleet, metrics);
+  const std::unique_ptr<ComingBeginnings> coming = std::make_unique<ComingBeginnings>();
   const std::unique_ptr<LargeTextTurns> large_text_turns = std::make_unique<LargeTextTurns>();
   const std::unique_ptr<MovePlaces> move_places = std::make_unique<MovePlaces>();
   const std::unique_ptr<RetryBudget> retry_budget = std::make_unique<RetryBudget>(metrics);
@@ -157,9 +159,19 @@ class Session {
   Task<std::optional<Continuation>> ChooseContinuation() const;
   // True: lease_ is complete, and there is no run. False: the ordinary way is to follow.
   Task<absl::StatusOr<bool>> Continue(const std::function<void()>& settled);
+  // With a place on a chain, before anything is computed: true where it begins with what decode workers have by now, as
+  // Continue, or false: it is to be computed. Nothing: it has given its place back, and waited for one that begins
+  // alike, in vain.
+  Task<absl::StatusOr<std::optional<bool>>> LookAgain(bool after_full, const std::function<void()>& settled);
+  // Until KV of a prompt that begins alike is there, or will not be. `alone`: what it expected without waiting.
+  Task<absl::Status> AwaitAlike(const ComingBeginnings::Awaited& awaited, absl::Duration alone);
   // What a worker offers that has so much of the prompt, where an earlier answer of the call left it there.
   ContinuationOffer OfferToSibling(int64_t known) const;
   void CountContinuation(const absl::Status& reserved, const Continuation& chosen) const;
+  // By what it asks for: not where an experiment asks for a chain, nor what is scored, which is to be computed.
+  bool MayContinue() const {
+    return router_.known->on() && !request_.no_cache() && !request_.has_experiment() && !WantsScores();
+  }
   bool continues() const { return run_ == nullptr && lease_ != nullptr; }  // of an attempt
   void BeginContinuation();
   Task<absl::Status> Prefill();  // to the tail's token, which is the answer's first unless it has some
@@ -187,7 +199,7 @@ class Session {
   void LetSiblingsCompute() {
     if (role_.siblings != nullptr && !LeavesPrompt()) role_.siblings->MayBegin();
   }
-  // As soon as it does, its siblings can begin with that.
+  // As soon as it does, others that begin alike can begin with that.
   void LeavePrompt();
   // Its key has back what it did not use.
   void SettleGrant();
@@ -248,6 +260,9 @@ class Session {
   std::optional<Answer> answer_;
   // The run goes before the lease: first nothing is written to it any more, then it is given back.
   std::unique_ptr<DecodeLease> lease_;
+  bool failed_before_ = false;  // an attempt has failed: the next ones go the ordinary way
+  uint64_t lessons_ = 0;        // KnownIndex::lessons(), when it was last looked for a known beginning
+  std::unique_ptr<ComingBeginnings::Computed> coming_;  // until a decode worker has the prompt, or will not have it
   std::unique_ptr<KnownIndex::Rest> rest_;  // of the prompt, until it is computed; null but for a continuation
   std::shared_ptr<PrefillRun> run_;         // null where the decode worker continues a beginning that it has
   bool prefill_needed_ = true;              // until nothing depends on what is left of the run

@@ -88,6 +88,8 @@ absl::Status Session::GiveUpAttempt(const absl::Status& status) {
   if (failure.fault == JobFault::kFailed && failure.worker) router_.queue.Avoid(*ticket_, failure.worker->index);
   decode_end_ ? report_.DecodeFailed() : report_.Lap(TtftStage::kPrefill);  // what the attempt took
   if (prefill_needed_) run_->Cancel();
+  failed_before_ = true;
+  coming_.reset();
   run_.reset();
   rest_.reset();
   lease_.reset();

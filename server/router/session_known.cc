@@ -1,6 +1,7 @@
 // A session whose decode worker may have KV of its prompt's beginning: it computes the rest itself, draws the first
 // token and all others. No chain, no Start, no hand-off. What the router believes may be stale; the worker's reply to
-// Reserve is the truth. Tried once: where it does not come to that, or fails, the request goes the ordinary way.
+// Reserve is the truth. Looked for when the request comes, and once more when its turn has come; where it does not come
+// to that, or fails, the request goes the ordinary way.
 #include <utility>
 
 #include "scheduler/placement/known_beginnings.h"
@@ -16,8 +17,7 @@ constexpr char kContinuation[] = "continuation";
 
 Task<std::optional<Session::Continuation>> Session::ChooseContinuation() const {
   std::optional<Continuation> best;
-  // An experiment asks for a chain, and what is scored is to be computed.
-  if (!router_.known->on() || request_.no_cache() || request_.has_experiment() || WantsScores()) co_return best;
+  if (!MayContinue()) co_return best;
   const auto workers = router_.queue.RankDecode(*ticket_, NeedOfAnswer().of_worker());
   if (!workers.ok()) co_return best;  // whatever is the matter, it is so by the ordinary way, too
   const std::shared_ptr<const PartitionTable> table = router_.table.Get();
@@ -40,6 +40,7 @@ ContinuationOffer Session::OfferToSibling(int64_t known) const {
 
 Task<absl::StatusOr<bool>> Session::Continue(const std::function<void()>& settled) {
   ExpectOutput();
+  lessons_ = router_.known->lessons();
   const std::optional<Continuation> chosen = co_await On(*router_.work, ChooseContinuation());
   report_.Lap(TtftStage::kQueue);
   if (!chosen) co_return false;
@@ -58,6 +59,46 @@ Task<absl::StatusOr<bool>> Session::Continue(const std::function<void()>& settle
   router_.queue.Settled(*ticket_);
   settled();
   co_return true;
+}
+
+Task<absl::StatusOr<std::optional<bool>>> Session::LookAgain(bool after_full, const std::function<void()>& settled) {
+  if (failed_before_ || !MayContinue()) co_return false;
+  if (after_full || router_.known->lessons() != lessons_) {
+    RUNAHEAD_CO_ASSIGN_OR_RETURN(const bool continued, co_await Continue(settled));
+    if (continued) run_.reset();
+    if (continued) co_return true;
+  }
+  if (role_.later()) co_return false;  // it has waited for its siblings
+  const absl::Duration alone = run_->placement().first_token_in;
+  const absl::Time now = router_.clock.Now();
+  const std::shared_ptr<const PartitionTable> table = router_.table.Get();
+  ComingBeginnings::Entered entered =
+      router_.coming->Enter(salt_, prompt_, now + alone, [&](const ComingBeginnings::Alike& alike) {
+        return router_.queue.PaysToWait(chain_.tokens, alike.tokens, alike.waiting, alone, alike.ready - now, *table);
+      });
+  coming_ = std::move(entered.computed);
+  if (coming_ != nullptr) co_return false;
+  run_.reset();  // others may use the chain
+  settled();
+  router_.metrics.CountBeginningAwaited();
+  RUNAHEAD_CO_RETURN_IF_ERROR(co_await AwaitAlike(*entered.awaited, alone));
+  RUNAHEAD_CO_ASSIGN_OR_RETURN(const bool continued, co_await Continue(settled));
+  co_return continued ? std::optional<bool>(true) : std::nullopt;
+}
+
+// By itself it would have had its first token long before twice the time that it expected: it waits no longer for one
+// that is late.
+Task<absl::Status> Session::AwaitAlike(const ComingBeginnings::Awaited& awaited, absl::Duration alone) {
+  Wake wake;
+  const auto notify = [&wake] { wake.Notify(); };
+  const CancelToken::Subscription on_over = awaited.over().OnCancel(notify), on_cancel = cancel_.OnCancel(notify);
+  const absl::Time until = alone > absl::ZeroDuration() ? router_.clock.Now() + 2 * alone : absl::InfiniteFuture();
+  while (!awaited.over().cancelled() && !cancel_.cancelled() && router_.clock.Now() < std::min(until, deadline_)) {
+    co_await wake.Until(router_.clock, std::min(until, deadline_));
+  }
+  report_.Lap(TtftStage::kQueue);
+  RUNAHEAD_CO_RETURN_IF_ERROR(cancel_.status());
+  co_return InTime("while a prompt that begins alike was computed");
 }
 
 void Session::CountContinuation(const absl::Status& reserved, const Continuation& chosen) const {
@@ -87,9 +128,10 @@ bool Session::LeavesPrompt() const {
 
 // The worker keeps the prompt from the first token on that it draws, before it sends that.
 void Session::LeavePrompt() {
-  if (role_.siblings == nullptr || std::exchange(left_prompt_, true)) return;
+  if (std::exchange(left_prompt_, true)) return;
   if (LeavesPrompt() && !moved_tokens_) router_.known->Learn(lease_->worker(), salt_, prompt_);
-  role_.siblings->MayBegin();
+  coming_.reset();  // those that wait for it find it known
+  if (role_.siblings != nullptr) role_.siblings->MayBegin();
 }
 
 // Of its last token no KV was computed. Where it was ended in the middle, the worker may have less than that, or more.

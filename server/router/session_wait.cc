@@ -67,11 +67,11 @@ Task<absl::Status> Session::Place(const std::function<void()>& settled) {
     if (status.ok()) {
       run_ = std::make_shared<PrefillRun>(*std::move(placement), router_.fleet, router_.sequencer, router_.metrics,
                                           router_.clock);
-      if (role_.later() && after_full) {  // what it waited for may be a slot where the prompt is
-        RUNAHEAD_CO_ASSIGN_OR_RETURN(const bool continued, co_await Continue(settled));
-        if (continued) run_.reset();
-        if (continued) co_return absl::OkStatus();
-      }
+      RUNAHEAD_CO_ASSIGN_OR_RETURN(const std::optional<bool> continued,
+                                   co_await LookAgain(after_full.has_value(), settled));
+      if (!continued) after_full.reset();
+      if (!continued) continue;
+      if (*continued) co_return absl::OkStatus();
       status = co_await TakeLease();
     }
     if (status.ok()) {
@@ -81,6 +81,7 @@ Task<absl::Status> Session::Place(const std::function<void()>& settled) {
     const bool asked = run_ != nullptr;
     const DecodeNeed need = asked ? NeedOfDecode().of_worker() : DecodeNeed{};
     run_.reset();  // others may use the chain while this one waits
+    coming_.reset();
     RUNAHEAD_CO_RETURN_IF_ERROR(cancel_.status());
     after_full.reset();
     if (asked && absl::IsResourceExhausted(status)) {
@@ -128,6 +129,7 @@ void Session::ExpectOutput() {
 
 Task<absl::Status> Session::TakeLease() {
   ExpectOutput();
+  if (max_tokens_ <= 1) coming_.reset();
   if (max_tokens_ <= 1) co_return absl::OkStatus();  // the tail's token is all, or is not wanted: nothing to hand off
   const DecodeLease::Need need = NeedOfDecode();
   absl::StatusOr<std::unique_ptr<DecodeLease>> lease = co_await DecodeLease::Reserve(
@@ -135,6 +137,7 @@ Task<absl::Status> Session::TakeLease() {
   report_.Lap(TtftStage::kReserve);
   RUNAHEAD_CO_RETURN_IF_ERROR(lease.status());
   lease_ = *std::move(lease);
+  if (!LeavesPrompt()) coming_.reset();
   co_return absl::OkStatus();
 }
 

@@ -90,5 +90,26 @@ TEST(ContinuationChoice, TheLastTokenIsAlwaysComputedAndShortBeginningsAreWorthN
   EXPECT_EQ(LeastKnownToContinue({.prompt_tokens = 32, .known_tokens = 32}, Unknown), 0);
 }
 
+TEST(ContinuationChoice, ItPaysToWaitWhereTheWaitAndTheRestAreSoonerThanAll) {
+  // Of 1,000 tokens 100 are left, which take 0.2 s beside the sequence that is waited for.
+  const ContinuationView view{.prompt_tokens = 1000, .known_tokens = 900, .chain_s = 1, .busy = true};
+  EXPECT_TRUE(PaysToWait(view, 0.79, Linear));
+  EXPECT_FALSE(PaysToWait(view, 0.81, Linear));
+  EXPECT_FALSE(PaysToWait(view, 1.5, Linear)) << "it comes later than all";
+  EXPECT_TRUE(PaysToWait(view, -3, Linear)) << "it is late, and may come any moment";
+}
+
+TEST(ContinuationChoice, OthersThatWaitMakeTheRestLater) {
+  ContinuationView view{.prompt_tokens = 1000, .known_tokens = 900, .chain_s = 1, .busy = true};
+  for (view.rests = 0; view.rests < 4; ++view.rests) EXPECT_TRUE(PaysToWait(view, 0.1, Linear)) << view.rests;
+  EXPECT_FALSE(PaysToWait(view, 0.1, Linear));
+}
+
+TEST(ContinuationChoice, WithoutTimesItPaysToWaitForHalfOfThePrompt) {
+  EXPECT_TRUE(PaysToWait({.prompt_tokens = 1000, .known_tokens = 500}, 9, Unknown));
+  EXPECT_FALSE(PaysToWait({.prompt_tokens = 1000, .known_tokens = 499}, 9, Unknown));
+  EXPECT_TRUE(PaysToWait({.prompt_tokens = 1000, .known_tokens = 500, .chain_s = 1}, 9, Unknown));
+}
+
 }  // namespace
 }  // namespace runahead

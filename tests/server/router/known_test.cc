@@ -1,6 +1,7 @@
 // Prompts whose beginning a decode worker may have KV of: it computes the rest, and no chain does.
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -326,6 +327,112 @@ TEST_F(KnownTest, ADeadlineLeavesNoLease) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(call.Finish().status));
   Has().AwaitLeases(0);
   EXPECT_EQ(Starts(), 2u) << "those of the first turn, on two workers";
+}
+
+// The first one runs on while the second asks.
+TEST_F(KnownTest, APromptIsKnownWhileItsAnswerRuns) {
+  StartKeeping();
+  for (auto& worker : decode_) worker->Change([](FakeBehaviour& b) { b.decode_until = 2; });
+  Call first(*stub_, Ids(kFirstPrompt, kAnswer));
+  const v1::Plan plan = first.Read()->started().plan();
+  ASSERT_TRUE(first.Read()->has_tokens());
+  ASSERT_TRUE(first.Read()->has_tokens()) << "drawn by the decode worker";
+  for (auto& worker : decode_) worker->Change([](FakeBehaviour& b) { b.decode_until = 1 << 30; });
+  const Got second = Generate(Ids(kFirstPrompt, kAnswer));
+  ExpectContinuation(second);
+  EXPECT_EQ(second.started().plan().decode_worker(), plan.decode_worker());
+  EXPECT_EQ(second.started().plan().known_tokens(), kFirstPrompt - 1);
+  EXPECT_EQ(second.ids(), Whole());
+  EXPECT_EQ(first.Finish().ids(), Whole());
+}
+
+class AlikeTest : public KnownTest {
+ protected:
+  void StartHolding() {
+    StartKeeping();
+    HoldPrefill(false, false);
+  }
+  // Every prefill worker has had so many Starts. What they are of is computed now, as is whatever comes later.
+  void LetGoOn(size_t starts) {
+    HoldPrefill(true, true);
+    for (auto& worker : prefill_) {
+      for (const v1::StartJob& start : worker->AwaitStarts(starts)) {
+        if (start.part() + 2 == start.bounds_size()) worker->SendFirstToken(start.job(), 100);
+        worker->SendDone(start.job());
+      }
+    }
+  }
+  ::testing::AssertionResult WaitsFor(int requests) const {
+    return MetricBecomes("runahead_beginnings_awaited_total", requests);
+  }
+};
+
+TEST_F(AlikeTest, OfEqualPromptsAtOnceOneIsComputed) {
+  StartHolding();
+  Call first(*stub_, Ids(kFirstPrompt, kAnswer));
+  ASSERT_TRUE(first.Read()->has_started());
+  std::vector<std::unique_ptr<Call>> others;
+  for (int i = 0; i < 4; ++i) others.push_back(std::make_unique<Call>(*stub_, Ids(kFirstPrompt, kAnswer)));
+  ASSERT_TRUE(WaitsFor(4));
+  LetGoOn(1);
+  EXPECT_EQ(first.Finish().ids(), Whole());
+  for (auto& other : others) {
+    const Got got = other->Finish();
+    ExpectContinuation(got);
+    EXPECT_EQ(got.started().plan().known_tokens(), kFirstPrompt - 1);
+    EXPECT_EQ(got.ids(), Whole());
+  }
+  EXPECT_EQ(Starts(), 2u) << "of the first, on two workers";
+  Has().AwaitLeases(0);
+  Other().AwaitLeases(0);
+}
+
+TEST_F(AlikeTest, OneThatIsCancelledLeavesItToTheNext) {
+  StartHolding();
+  Call first(*stub_, Ids(kFirstPrompt, kAnswer));
+  ASSERT_TRUE(first.Read()->has_started());
+  Call second(*stub_, Ids(kFirstPrompt, kAnswer)), third(*stub_, Ids(kFirstPrompt, kAnswer));
+  ASSERT_TRUE(WaitsFor(2));
+  first.Cancel();
+  EXPECT_TRUE(absl::IsCancelled(first.Finish().status));
+  ASSERT_TRUE(WaitsFor(3)) << "the second or the third computes it, and the other waits for that";
+  LetGoOn(2);
+  const Got of_second = second.Finish(), of_third = third.Finish();
+  EXPECT_EQ(of_second.ids(), Whole());
+  EXPECT_EQ(of_third.ids(), Whole());
+  std::vector<std::string> schedules = {of_second.started().plan().schedule(), of_third.started().plan().schedule()};
+  std::sort(schedules.begin(), schedules.end());
+  EXPECT_EQ(schedules, (std::vector<std::string>{"continuation", "kvr"}));
+}
+
+TEST_F(AlikeTest, WhoWaitsEndsWithItsClientAndItsDeadlineAndHoldsNothing) {
+  StartHolding();
+  Call first(*stub_, Ids(kFirstPrompt, kAnswer));
+  ASSERT_TRUE(first.Read()->has_started());
+  Call second(*stub_, Ids(kFirstPrompt, kAnswer));
+  ASSERT_TRUE(WaitsFor(1));
+  second.Cancel();
+  EXPECT_TRUE(absl::IsCancelled(second.Finish().status));
+  Call late(*stub_, Ids(kFirstPrompt, kAnswer), absl::Seconds(1));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late.Finish().status));
+  LetGoOn(1);
+  EXPECT_EQ(first.Finish().ids(), Whole());
+  ExpectAllFreeAndWorking();
+}
+
+TEST_F(AlikeTest, WhatLeavesNoPromptIsNotWaitedFor) {
+  StartHolding();
+  v1::GenerateRequest not_kept = Ids(kFirstPrompt, kAnswer);
+  not_kept.set_no_cache(true);
+  Call first(*stub_, not_kept);
+  ASSERT_TRUE(first.Read()->has_started());
+  Call second(*stub_, Ids(kFirstPrompt, 1));
+  ASSERT_TRUE(second.Read()->has_started()) << "no lease, so no decode worker will have its prompt";
+  Call third(*stub_, Ids(kFirstPrompt, kAnswer));
+  // As many as are given to a worker at once: the third's come when the first's are done.
+  LetGoOn(2);
+  for (Call* call : {&first, &second, &third}) ExpectChain(call->Finish());
+  EXPECT_EQ(Metric("runahead_beginnings_awaited_total"), 0);
 }
 
 TEST_F(KnownTest, HoldsUpNobodysStart) {

@@ -35,7 +35,7 @@ void AddSpan(v1::TraceProcess& process, const std::string& name, int layer, int6
 }
 
 // A chat over one prefill worker and one that decodes; times in nanoseconds.
-WholeTrace Chat() {
+WholeTrace TraceOfChat() {
   WholeTrace whole;
   whole.trace.set_request_id("r-1");
   whole.trace.set_trace_id(kTraceOfRequest);
@@ -122,7 +122,7 @@ const ReadSpan& Named(const std::vector<ReadSpan>& spans, const std::string& nam
 }
 
 TEST(OtlpJson, TheSpansAreOneTreeBelowTheCallersSpan) {
-  const std::vector<ReadSpan> spans = Read(Chat());
+  const std::vector<ReadSpan> spans = Read(TraceOfChat());
   std::map<std::string, const ReadSpan*> by_id;
   for (const ReadSpan& span : spans) {
     EXPECT_THAT(span.id, ::testing::MatchesRegex("[0-9a-f]{16}"));
@@ -150,14 +150,14 @@ TEST(OtlpJson, TheSpansAreOneTreeBelowTheCallersSpan) {
 }
 
 TEST(OtlpJson, ARequestThatComesFromNoSpanHasNoParent) {
-  WholeTrace whole = Chat();
+  WholeTrace whole = TraceOfChat();
   whole.parent_span_id = "";
   EXPECT_EQ(Read(whole).at(0).parent, "");
   EXPECT_THAT(Written(whole), Not(::testing::HasSubstr("\"parentSpanId\":\"\"")));
 }
 
 TEST(OtlpJson, TimesAreThoseOfTheDay) {
-  WholeTrace whole = Chat();
+  WholeTrace whole = TraceOfChat();
   whole.request.wall_ahead = -absl::Seconds(3);
   const std::vector<ReadSpan> spans = Read(whole);
   EXPECT_EQ(spans.at(0).begin_ns, kArrivalNs - 3'000'000'000);
@@ -168,7 +168,7 @@ TEST(OtlpJson, TimesAreThoseOfTheDay) {
 }
 
 TEST(OtlpJson, TheRequestsSpanSaysWhatWasAskedForAndWhatCameOfIt) {
-  WholeTrace whole = Chat();
+  WholeTrace whole = TraceOfChat();
   TracedRequest& request = whole.request;
   request.chat = false;
   request.model = "Tiny";
@@ -208,7 +208,7 @@ TEST(OtlpJson, TheRequestsSpanSaysWhatWasAskedForAndWhatCameOfIt) {
 }
 
 TEST(OtlpJson, AFailureIsOfAKindAndItsWordsAreNotSent) {
-  WholeTrace whole = Chat();
+  WholeTrace whole = TraceOfChat();
   whole.request.status = absl::DeadlineExceededError("a template says: zanzibar");
   const ReadSpan root = Read(whole).at(0);
   EXPECT_EQ(root.attributes.at("error.type"), (Json{{"stringValue", "DEADLINE_EXCEEDED"}}));
@@ -219,7 +219,7 @@ TEST(OtlpJson, AFailureIsOfAKindAndItsWordsAreNotSent) {
 }
 
 TEST(OtlpJson, OfManySpansTheLongestGoAndTheRestIsCounted) {
-  WholeTrace whole = Chat();
+  WholeTrace whole = TraceOfChat();
   v1::TraceProcess& decode = *whole.trace.mutable_processes(2);
   decode.clear_spans();
   decode.set_dropped(5);
@@ -239,7 +239,7 @@ TEST(OtlpJson, OfManySpansTheLongestGoAndTheRestIsCounted) {
 }
 
 TEST(OtlpJson, AWorkerOfWhichNothingIsKnownIsCountedInTheRequestsSpan) {
-  WholeTrace whole = Chat();
+  WholeTrace whole = TraceOfChat();
   whole.trace.mutable_processes(1)->clear_spans();
   whole.trace.mutable_processes(1)->set_dropped(9);
   const std::vector<ReadSpan> spans = Read(whole);
@@ -248,19 +248,19 @@ TEST(OtlpJson, AWorkerOfWhichNothingIsKnownIsCountedInTheRequestsSpan) {
 }
 
 TEST(OtlpJson, NamesThatAreNoTextDoNoHarm) {
-  WholeTrace whole = Chat();
+  WholeTrace whole = TraceOfChat();
   whole.request.model = "\xff\"\n";
   whole.trace.mutable_processes(1)->set_name("p\xc3");
   EXPECT_EQ(Read(whole).size(), 9u);
 }
 
 TEST(OtlpJson, SeveralTracesGoInOneRequest) {
-  WholeTrace second = Chat();
+  WholeTrace second = TraceOfChat();
   second.trace.set_request_id("r-2");
   uint64_t drawn = 0;
   const auto draw = [&] { return ++drawn; };
   const std::vector<ReadSpan> spans =
-      Read(OtlpRequest({OtlpResourceSpans(Chat(), draw), OtlpResourceSpans(second, draw)}));
+      Read(OtlpRequest({OtlpResourceSpans(TraceOfChat(), draw), OtlpResourceSpans(second, draw)}));
   std::set<std::string> requests;
   for (const ReadSpan& span : spans) {
     if (span.parent == kCallersId) requests.insert(span.attributes.at("gen_ai.response.id").at("stringValue"));

@@ -56,6 +56,7 @@ TEST(RouterMetrics, DeclaresTheContractBeforeAnythingHappens) {
                                              "runahead_workers gauge",
                                              "runahead_workers_suspected gauge",
                                              "runahead_continuations_total counter",
+                                             "runahead_beginnings_awaited_total counter",
                                              "runahead_known_prompt_tokens_total counter",
                                              "runahead_known_index_tokens gauge",
                                              "runahead_retry_budget gauge"}));

@@ -1,0 +1,58 @@
+#include "server/router/coming_beginnings.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "scheduler/placement/known_beginnings.h"
+
+namespace runahead {
+namespace {
+
+int64_t TokensInCommon(absl::Span<const int32_t> a, absl::Span<const int32_t> b) {
+  const size_t most = std::min(a.size(), b.size());
+  return std::mismatch(a.begin(), a.begin() + most, b.begin()).first - a.begin();
+}
+
+}  // namespace
+
+ComingBeginnings::Entered ComingBeginnings::Enter(absl::string_view salt, absl::Span<const int32_t> ids,
+                                                  absl::Time ready, absl::FunctionRef<bool(const Alike&)> pays) {
+  MutexLock lock(mu_);
+  std::shared_ptr<Prompt> best;
+  int64_t most = kLeastKnownTokens - 1;
+  for (const std::shared_ptr<Prompt>& prompt : computed_) {
+    const int64_t common = prompt->salt == salt ? TokensInCommon(prompt->ids, ids) : 0;
+    if (common <= most) continue;
+    most = common;
+    best = prompt;
+  }
+  if (best != nullptr && pays({most, best->ready, best->waiting})) {
+    ++best->waiting;
+    return {.awaited = std::make_unique<Awaited>(std::move(best), *this), .computed = nullptr};
+  }
+  auto prompt = std::make_shared<Prompt>();
+  prompt->salt = std::string(salt);
+  prompt->ids = ids;
+  prompt->ready = ready;
+  computed_.push_back(prompt);
+  return {.awaited = nullptr, .computed = std::make_unique<Computed>(std::move(prompt), *this)};
+}
+
+ComingBeginnings::Computed::~Computed() {
+  {
+    MutexLock lock(all_.mu_);
+    all_.computed_.remove(prompt_);
+  }
+  prompt_->over.Cancel(absl::CancelledError("it is not computed any more"));
+}
+
+ComingBeginnings::Awaited::~Awaited() {
+  MutexLock lock(all_.mu_);
+  --prompt_->waiting;
+}
+
+CancelToken& ComingBeginnings::Awaited::over() const {
+  return prompt_->over;
+}
+
+}  // namespace runahead

@@ -1,0 +1,97 @@
+#include "server/router/coming_beginnings.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+namespace runahead {
+namespace {
+
+using Alike = ComingBeginnings::Alike;
+using Entered = ComingBeginnings::Entered;
+
+const absl::Time kReady = absl::FromUnixSeconds(1'000);
+
+std::vector<int32_t> Count(int tokens) {
+  std::vector<int32_t> ids(tokens);
+  std::iota(ids.begin(), ids.end(), 1);
+  return ids;
+}
+
+class ComingBeginningsTest : public ::testing::Test {
+ protected:
+  // `pays`: what is said of the one that is alike; asked_ is what it was.
+  Entered Enter(const std::vector<int32_t>& ids, bool pays = true, absl::string_view salt = "") {
+    asked_.reset();
+    return coming_.Enter(salt, ids, kReady, [&](const Alike& alike) {
+      asked_ = alike;
+      return pays;
+    });
+  }
+
+  ComingBeginnings coming_;
+  std::optional<Alike> asked_;
+  const std::vector<int32_t> hundred_ = Count(100);
+};
+
+TEST_F(ComingBeginningsTest, TheFirstIsComputedAndTheNextWaitsForIt) {
+  Entered first = Enter(hundred_);
+  ASSERT_NE(first.computed, nullptr);
+  EXPECT_EQ(first.awaited, nullptr);
+  EXPECT_FALSE(asked_.has_value());
+  const Entered second = Enter(Count(70)), third = Enter(hundred_);
+  ASSERT_NE(second.awaited, nullptr);
+  EXPECT_EQ(second.computed, nullptr);
+  ASSERT_NE(third.awaited, nullptr);
+  EXPECT_EQ(asked_->tokens, 100);
+  EXPECT_EQ(asked_->ready, kReady);
+  EXPECT_EQ(asked_->waiting, 1);
+  EXPECT_FALSE(second.awaited->over().cancelled());
+  first.computed.reset();
+  EXPECT_TRUE(second.awaited->over().cancelled());
+  EXPECT_TRUE(third.awaited->over().cancelled());
+  EXPECT_NE(Enter(hundred_).computed, nullptr) << "what is over is not waited for";
+}
+
+TEST_F(ComingBeginningsTest, WhoeverWaitsNoMoreIsNotCounted) {
+  const Entered first = Enter(hundred_);
+  Entered(Enter(hundred_)).awaited.reset();
+  const Entered next = Enter(hundred_);
+  EXPECT_EQ(asked_->waiting, 0);
+}
+
+TEST_F(ComingBeginningsTest, WhereItDoesNotPayBothAreComputed) {
+  const Entered first = Enter(hundred_), second = Enter(hundred_, /*pays=*/false);
+  EXPECT_EQ(asked_->tokens, 100);
+  EXPECT_NE(second.computed, nullptr);
+}
+
+TEST_F(ComingBeginningsTest, OfSeveralTheOneWithTheMostInCommonIsWaitedFor) {
+  std::vector<int32_t> other = hundred_;
+  other[60] = 7;
+  const Entered of_other = Enter(other), of_all = Enter(hundred_, /*pays=*/false);
+  const std::vector<int32_t> longer = Count(200);
+  const Entered next = Enter(longer);
+  EXPECT_EQ(asked_->tokens, 100);
+}
+
+TEST_F(ComingBeginningsTest, AShortBeginningIsNothingInCommon) {
+  std::vector<int32_t> other = hundred_;
+  other[31] = 7;
+  const Entered first = Enter(other);
+  EXPECT_NE(Enter(hundred_).computed, nullptr);
+  EXPECT_FALSE(asked_.has_value());
+}
+
+TEST_F(ComingBeginningsTest, AnothersSaltIsNotSeen) {
+  const Entered first = Enter(hundred_, true, "alice");
+  EXPECT_NE(Enter(hundred_, true, "bob").computed, nullptr);
+  EXPECT_FALSE(asked_.has_value());
+  EXPECT_NE(Enter(hundred_, true, "alice").awaited, nullptr);
+}
+
+}  // namespace
+}  // namespace runahead
