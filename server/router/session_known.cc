@@ -2,6 +2,7 @@
 // token and all others. No chain, no Start, no hand-off. What the router believes may be stale; the worker's reply to
 // Reserve is the truth. Looked for when the request comes, and once more when its turn has come; where it does not come
 // to that, or fails, the request goes the ordinary way.
+#include <algorithm>
 #include <utility>
 
 #include "scheduler/placement/known_beginnings.h"
@@ -12,6 +13,9 @@ namespace runahead {
 namespace {
 
 constexpr char kContinuation[] = "continuation";
+
+// For a prompt that takes next to no time, a step of others that comes first is long.
+constexpr absl::Duration kLeastAwaited = absl::Seconds(1);
 
 }  // namespace
 
@@ -92,7 +96,8 @@ Task<absl::Status> Session::AwaitAlike(const ComingBeginnings::Awaited& awaited,
   Wake wake;
   const auto notify = [&wake] { wake.Notify(); };
   const CancelToken::Subscription on_over = awaited.over().OnCancel(notify), on_cancel = cancel_.OnCancel(notify);
-  const absl::Time until = alone > absl::ZeroDuration() ? router_.clock.Now() + 2 * alone : absl::InfiniteFuture();
+  const bool timed = alone > absl::ZeroDuration();
+  const absl::Time until = timed ? router_.clock.Now() + std::max(2 * alone, kLeastAwaited) : absl::InfiniteFuture();
   while (!awaited.over().cancelled() && !cancel_.cancelled() && router_.clock.Now() < std::min(until, deadline_)) {
     co_await wake.Until(router_.clock, std::min(until, deadline_));
   }

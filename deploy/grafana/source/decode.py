@@ -130,7 +130,7 @@ DASHBOARD = dashboard("runahead-decode", "Runahead: Decode and KVPR", ABOUT, {
               "taken: the decode worker went on from it. gone: it had less by then. refused: it had no slot or no "
               "memory. A chain computed the last two. awaited: requests that waited for one that begins alike.",
               Query(rate("runahead_continuations_total", by="result"), "{{result}}"),
-              Query(rate("runahead_beginnings_awaited_total", by="job"), "awaited")),
+              Query(rate("runahead_beginnings_awaited_total", by="job"), "{{job}}: awaited")),
         lines("Leases", "none",
               "Requests that hold KV memory: reserved before prefill begins, given back at the end.",
               Query(of("runahead_kv_leases"), "{{instance}}")),

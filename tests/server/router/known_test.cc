@@ -395,6 +395,10 @@ TEST_F(AlikeTest, OneThatIsCancelledLeavesItToTheNext) {
   ASSERT_TRUE(WaitsFor(2));
   first.Cancel();
   EXPECT_TRUE(absl::IsCancelled(first.Finish().status));
+  for (auto& worker : prefill_) {  // each has room for two
+    worker->AwaitCancel(worker->AwaitStarts(1).at(0).job());
+    worker->SendDone(worker->AwaitStarts(1).at(0).job(), absl::CancelledError("as asked"), v1::JOB_CAUSE_ROUTER);
+  }
   ASSERT_TRUE(WaitsFor(3)) << "the second or the third computes it, and the other waits for that";
   LetGoOn(2);
   const Got of_second = second.Finish(), of_third = third.Finish();
