@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "scheduler/partition/extrapolation.h"
+#include "scheduler/partition/rest_of_prompt.h"
 
 namespace runahead {
 namespace {
@@ -125,6 +126,14 @@ absl::StatusOr<Partition> PartitionTable::Lookup(int64_t tokens, int width) cons
     return Partition{std::move(parts), source};
   }
   return Partition{RoundParts(tokens, fractions, source == PartitionSource::kSearched ? 1 : block_), source};
+}
+
+absl::StatusOr<std::vector<int64_t>> PartitionTable::PartsBehind(int64_t known, int64_t tokens, int width) const {
+  RUNAHEAD_RETURN_IF_ERROR(CheckWidth(tokens - known, width));
+  if (times_.empty()) return EvenParts(tokens - known, width);
+  const std::vector<double> fractions =
+      FractionsOfRest(tokens, known, width, [&](int64_t of) { return times_.Seconds(of, 1); });
+  return RoundParts(tokens - known, fractions, block_);
 }
 
 absl::StatusOr<std::vector<int64_t>> EvenParts(int64_t tokens, int width) {

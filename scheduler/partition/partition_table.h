@@ -54,6 +54,10 @@ class PartitionTable {
   // The same in whole tokens. INVALID_ARGUMENT unless 1 <= width <= tokens.
   absl::StatusOr<Partition> Lookup(int64_t tokens, int width) const;
 
+  // The tokens behind `known` ones whose KV the chain gets, in parts that take equally long where times() tells, else
+  // even. INVALID_ARGUMENT unless 0 <= known and 1 <= width <= tokens - known.
+  absl::StatusOr<std::vector<int64_t>> PartsBehind(int64_t known, int64_t tokens, int width) const;
+
   bool empty() const { return by_width_.empty(); }
 
   // What the entries say of times; empty() unless a single worker's are among them.

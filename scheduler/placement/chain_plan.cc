@@ -22,11 +22,17 @@ std::vector<int64_t> HeldTokens(const ChainRequest& request, absl::Span<const in
   if (IsTsp(request.schedule)) return std::vector<int64_t>(parts.size(), request.tokens);
   std::vector<int64_t> held(parts.size());
   std::partial_sum(parts.begin(), parts.end(), held.begin());
+  for (int64_t& tokens : held) tokens += request.known_tokens;
   return held;
 }
 
 absl::StatusOr<Partition> Cut(const ChainRequest& request, int width, const PartitionTable& table) {
   if (!request.parts.empty()) return Partition{request.parts, PartitionSource::kEven};
+  if (request.known_tokens > 0) {
+    RUNAHEAD_ASSIGN_OR_RETURN(std::vector<int64_t> behind,
+                              table.PartsBehind(request.known_tokens, request.tokens, width));
+    return Partition{std::move(behind), PartitionSource::kEven};
+  }
   if (request.schedule == Schedule::kKvr && width > 1) return table.Lookup(request.tokens, width);
   RUNAHEAD_ASSIGN_OR_RETURN(std::vector<int64_t> parts, EvenParts(request.tokens, width));
   return Partition{std::move(parts), PartitionSource::kEven};
@@ -66,8 +72,10 @@ absl::Status NothingFound(const ChainRequest& request, Obstacle mildest, absl::S
 
 ChainPlan PlanOf(const ChainRequest& request, size_t first, Partition partition) {
   ChainPlan plan{first, std::move(partition.parts), request.schedule, std::nullopt};
-  const bool looked_up = request.schedule == Schedule::kKvr && request.parts.empty() && plan.parts.size() > 1;
+  const bool looked_up = request.schedule == Schedule::kKvr && request.parts.empty() && request.known_tokens == 0 &&
+                         plan.parts.size() > 1;
   if (looked_up) plan.source = partition.source;
+  plan.known_tokens = request.known_tokens;
   return plan;
 }
 
@@ -99,8 +107,9 @@ std::optional<absl::StatusOr<ChainPlan>> PlanByTimes(const ChainRequest& request
   for (const WorkerView& worker : line) {
     WorkerLoad load{worker.backlog_s, worker.place_s};
     load.jobs = worker.unfinished_jobs;
-    if (worker.overtake.Fits(request.expected_s)) load.overtakes_after_s = worker.place_s;
-    if (worker.interleave.Fits(request.expected_s)) load.overtakes_after_s = worker.layer_s;
+    const bool may = MayOvertake(request);
+    if (may && worker.overtake.Fits(request.expected_s)) load.overtakes_after_s = worker.place_s;
+    if (may && worker.interleave.Fits(request.expected_s)) load.overtakes_after_s = worker.layer_s;
     loads.push_back(load);
   }
   const auto usable = [&](int width) {
@@ -111,7 +120,8 @@ std::optional<absl::StatusOr<ChainPlan>> PlanByTimes(const ChainRequest& request
     for (size_t i = 0; i < first.size(); ++i) first[i] = obstacles[i] <= Obstacle::kBusy;
     return first;
   };
-  const std::optional<WidthChoice> choice = ChooseWidth(request.tokens, table.times(), loads, queue, usable);
+  const std::optional<WidthChoice> choice = ChooseWidth(request.tokens, table.times(), loads, queue, usable,
+                                                        request.known_tokens);
   if (!choice) return std::nullopt;
   if (choice->overtakes) return OvertakingOn(request, choice->first);
   if (choice->wait || segments.Busy(choice->first, choice->width)) {
@@ -125,7 +135,7 @@ std::optional<absl::StatusOr<ChainPlan>> PlanByTimes(const ChainRequest& request
 // what stands in its way: nothing milder stands in a wider segment's, whose last member must hold the whole prompt too.
 int WidestTried(const ChainRequest& request, const Segments& segments, bool idle) {
   const bool tsp = IsTsp(request.schedule);
-  const int64_t most = tsp ? request.tokens : std::min(request.tokens / kTokensPerWorker, kMostUntimedWorkers);
+  const int64_t most = tsp ? request.tokens : std::min(request.rest() / kTokensPerWorker, kMostUntimedWorkers);
   const int64_t free = static_cast<int64_t>(segments.LongestFree(tsp ? request.tokens : 0, idle));
   return static_cast<int>(std::max<int64_t>(1, std::min(most, free)));
 }
@@ -181,7 +191,7 @@ absl::Status CheckChainRequest(const ChainRequest& request, size_t line_size) {
 }
 
 bool MayOvertake(const ChainRequest& request) {
-  return AskedWidth(request) <= 1 && !IsTsp(request.schedule);
+  return AskedWidth(request) <= 1 && !IsTsp(request.schedule) && request.known_tokens == 0;
 }
 
 std::optional<ChainPlan> PlanOvertaking(const ChainRequest& request, absl::Span<const WorkerView> line) {
@@ -190,7 +200,7 @@ std::optional<ChainPlan> PlanOvertaking(const ChainRequest& request, absl::Span<
 }
 
 std::optional<ChainPlan> PlanTogether(const ChainRequest& request, absl::Span<const WorkerView> line) {
-  if (AskedWidth(request) > 1 || IsTsp(request.schedule)) return std::nullopt;
+  if (!MayOvertake(request)) return std::nullopt;  // nor go together with others
   std::optional<size_t> best;
   for (size_t i = 0; i < line.size(); ++i) {
     const WorkerView& worker = line[i];

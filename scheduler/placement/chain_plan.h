@@ -50,14 +50,20 @@ struct ChainRequest {
   int width = 0;               // asked for; 0: the planner's choice
   std::vector<int64_t> parts;  // asked for, in tokens; empty: the schedule's
   double expected_s = 0;       // what it takes on one worker; 0: not known, so it overtakes nobody
+  // Of the prompt's first ones, those whose KV the chain's head gets from a decode worker: the chain computes the others
+  // alone, and neither overtakes nor goes together with others. Without parts; schedule kvr or kvr-even, or single.
+  int64_t known_tokens = 0;
+
+  int64_t rest() const { return tokens - known_tokens; }
 };
 
 struct ChainPlan {
   size_t first = 0;            // index of the chain's head in the line; the chain is [first, first + parts.size())
-  std::vector<int64_t> parts;  // tokens, each >= 1, adding up to the prompt
+  std::vector<int64_t> parts;  // tokens, each >= 1, adding up to what the chain computes of the prompt
   Schedule schedule = Schedule::kKvr;
   std::optional<PartitionSource> source;  // absent where the table was not asked
   bool overtakes = false;                 // jobs that its only worker has: it takes no place there
+  int64_t known_tokens = 0;               // as the request's: the first part begins behind these
 };
 
 // What is wrong with the request itself, whatever the line does: INVALID_ARGUMENT naming experiment.width or

@@ -1,5 +1,5 @@
-// Whether a decode worker that has KV of a prompt's beginning, or will have it, computes the rest itself, or a chain
-// all of it. Pure.
+// Who computes the rest of a prompt whose beginning a decode worker has KV of, or will have: that worker, a chain that
+// gets the KV from it, or, all of the prompt, a chain that gets none. Pure.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "scheduler/placement/known_beginnings.h"
+#include "scheduler/partition/rest_of_prompt.h"
 
 namespace runahead {
 
@@ -29,16 +30,6 @@ struct ContinuationOffer {
   int64_t least_known_tokens = 0;  // that it must have; 0: a chain is better in any case
   double rest_s = 0;               // by what it is said to have; where no times are known, tokens in place of seconds
 };
-
-// The rest of a prompt of which so many tokens are known, on one worker. `on_one_s` says what a whole prompt of so many
-// tokens takes there. Short prompts may all take the same: their rest takes its share of that.
-inline double SecondsOfRest(int64_t prompt_tokens, int64_t known_tokens,
-                            absl::FunctionRef<double(int64_t tokens)> on_one_s) {
-  const double whole_s = on_one_s(prompt_tokens);
-  const double share =
-      static_cast<double>(prompt_tokens - known_tokens) / static_cast<double>(std::max<int64_t>(1, prompt_tokens));
-  return std::max(whole_s - on_one_s(known_tokens), whole_s * share);
-}
 
 // The least is what makes the rest come sooner from the worker than all from a chain. `on_one_s` gives 0 where no times
 // are known: then half of the prompt must be there.
@@ -64,6 +55,27 @@ inline ContinuationOffer OfferToContinue(const ContinuationView& view,
   const double rest =
       timed ? SecondsOfRest(view.prompt_tokens, most, on_one_s) : static_cast<double>(view.prompt_tokens - most);
   return {least, rest * FactorBeside(view)};
+}
+
+// What a chain offers that gets KV of a beginning from a decode worker.
+struct BehindOffer {
+  int64_t known_tokens = 0;  // of which it gets KV; 0: a chain that computes all is better, or as good
+  double rest_s = 0;         // until the first token; where no times are known, tokens in place of seconds
+};
+
+// Of known tokens those that a chain can get: whole blocks, and not the prompt's last token.
+inline int64_t TokensToBring(int64_t prompt_tokens, int64_t known_tokens, int64_t block_tokens) {
+  if (block_tokens < 1) return 0;
+  return std::max<int64_t>(0, std::min(known_tokens, prompt_tokens - 1)) / block_tokens * block_tokens;
+}
+
+// `brought` as TokensToBring says. `whole_s` is until the first token by a chain that computes all, rest_s by one that
+// gets these, both with all that goes before; 0: not known, then half of the prompt must be there.
+inline BehindOffer OfferBehind(int64_t prompt_tokens, int64_t brought, double whole_s, double rest_s) {
+  const bool timed = whole_s > 0 && rest_s > 0;
+  const bool pays = timed ? rest_s < whole_s : 2 * brought >= prompt_tokens;
+  if (brought < kLeastKnownTokens || !pays) return {};
+  return {brought, timed ? rest_s : static_cast<double>(prompt_tokens - brought)};
 }
 
 // Whether to wait for known_tokens, which a worker is expected to have in `wait_s`, and have the rest computed there,

@@ -50,10 +50,12 @@ struct WidthChoice {
 // false for the line's length - width + 1 of them; what comes after these is not looked at.
 using UsableSegments = std::function<std::vector<char>(int width)>;
 
-// Widths that `times`, which must not be empty, does not know are not taken. Nothing when no segment is usable. Takes
+// For a prompt of so many tokens, of which KV of the first known_tokens is there: t is then what the rest takes. Widths
+// that `times`, which must not be empty, does not know are not taken. Nothing when no segment is usable. Takes
 // time in proportion to the line's length and the widths of `times`, beside what `usable` takes, which is asked once
 // for each of them.
 std::optional<WidthChoice> ChooseWidth(int64_t tokens, const TtftTable& times, absl::Span<const WorkerLoad> line,
-                                       const QueueLoad& queue, const UsableSegments& usable);
+                                       const QueueLoad& queue, const UsableSegments& usable,
+                                       int64_t known_tokens = 0);
 
 }  // namespace runahead

@@ -33,6 +33,7 @@ Task<absl::StatusOr<v1::ReserveReply>> Ask(const LiveWorker& worker, const Decod
   if (need.known) {
     request.set_least_known_tokens(need.known->least_tokens);
     request.mutable_prompt_ids()->Add(need.known->prompt.begin(), need.known->prompt.end());
+    request.set_rest_handed(need.known->rest_handed);
   }
   v1::ReserveReply reply;
   const StartUnary start = [&](grpc::ClientContext* context, auto done) {
@@ -52,6 +53,7 @@ int32_t CountedTokens(const v1::ReserveReply& reply, const DecodeLease::Need& ne
 }  // namespace
 
 int32_t MaxXTokens(const Placement& placement) {
+  if (placement.plan.known_tokens > 0) return 0;
   const std::vector<int64_t>& parts = placement.plan.parts;
   const int64_t prompt = std::accumulate(parts.begin(), parts.end(), int64_t{0});
   int64_t end = 0;
@@ -91,6 +93,9 @@ Task<absl::StatusOr<std::unique_ptr<DecodeLease>>> DecodeLease::Reserve(
     if (absl::IsResourceExhausted(lease.status())) fleet.LeaseRefused(*worker, need.of_worker());
     fleet.LeaseAnswered(*worker);
     RUNAHEAD_CO_RETURN_IF_ERROR(cancel.status());
+    if (held != nullptr && need.known && need.known->rest_handed && held->known_tokens() != need.known->least_tokens) {
+      co_return absl::InternalError("the lease does not begin with as many known tokens as were asked for");
+    }
     if (held != nullptr) co_return held;
     if (IsToBlame(lease.status())) fleet.ejections().Judge(WorkerRole::kDecode, worker->index, lease.status());
     if (need.known) co_return lease.status();

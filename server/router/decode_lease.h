@@ -20,7 +20,7 @@
 namespace runahead {
 
 // Of how many tokens, from the first on, the chain can hand X off: of all, or of none where some member's
-// buffers hold its prefix only without.
+// buffers hold its prefix only without, or it begins behind known tokens.
 int32_t MaxXTokens(const Placement& placement);
 
 // Whether a worker is there is for its connection to judge, which gives a silent one up sooner: then the call ends.
@@ -46,11 +46,13 @@ class DecodeLease {
     bool avoid_silent = false;  // the ticket avoids those who did not answer in time (FleetQueue::Avoid)
     std::string salt = {};      // only prompts with the same know what is kept of the sequence
     bool not_kept = false;      // nothing is kept of it
-    // Only one worker is asked, and only for a lease with KV of so many of the prompt's first tokens, or more.
+    // Only one worker is asked, and only for a lease with KV of so many of the prompt's first tokens, or more. It
+    // computes the others; `rest_handed`: a chain does, and KV of exactly so many is to be there.
     struct Known {
       std::shared_ptr<const LiveWorker> at;
       int32_t least_tokens = 0;
       absl::Span<const int32_t> prompt = {};  // outlives the call
+      bool rest_handed = false;
     };
     std::optional<Known> known = {};
 

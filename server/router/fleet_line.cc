@@ -73,7 +73,7 @@ std::optional<Placement> Fleet::Place(const ChainPlan& plan, PlacedJob job, cons
   Placement placement{next_placement_++, plan, {}, absl::ZeroDuration(), job.expected_s, job.allowance};
   job.placement = placement.number;
   job.overtakes = plan.overtakes;
-  job.alone = plan.parts.size() == 1;
+  job.alone = plan.parts.size() == 1 && plan.known_tokens == 0;
   for (size_t i = 0; i < plan.parts.size(); ++i) {
     State& state = states_[line_[plan.first + i]];
     job.layer = job.computing / std::max<int64_t>(1, state.live->capabilities.layers());

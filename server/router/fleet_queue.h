@@ -17,6 +17,7 @@
 #include "kernels/base/mutex.h"
 #include "scheduler/partition/partition_table.h"
 #include "scheduler/placement/arrival_rate.h"
+#include "scheduler/placement/bring_pace.h"
 #include "scheduler/placement/chain_plan.h"
 #include "scheduler/placement/continuation_choice.h"
 #include "scheduler/placement/decode_choice.h"
@@ -68,6 +69,7 @@ class FleetQueue {
     // Guarded by the queue's lock.
     mutable double expected_s_ = 0;  // what its prompt takes on one worker, as far as can be told; 0: not asked yet
     mutable double alone_s_ = 0;     // what its prompt takes on as many idle workers as is best
+    mutable int64_t rest_ = 0;       // the tokens of which the two say it
     mutable bool known_ = false;     // the two come from a table or from other prompts, not from its length alone
     // Of those that overtake it; fixed when it first waits or is placed, and anew once what it takes is known.
     mutable std::optional<Allowance> allowance_;
@@ -129,6 +131,10 @@ class FleetQueue {
   // A prompt of so many tokens had its first token so long after its `width` workers had begun.
   void PrefillTook(int64_t tokens, int64_t width, absl::Duration took) RUNAHEAD_EXCLUDES(mu_);
 
+  // The same of one whose chain computed what is behind known_tokens: how long it takes to bring KV of these is learned.
+  void RestTook(const ChainRequest& request, int64_t width, absl::Duration took, const PartitionTable& table)
+      RUNAHEAD_EXCLUDES(mu_);
+
   // When a request whose ticket this is would have its first token, from now on; where it `decodes` it needs a slot.
   // Rather too early than too late; 0 where nothing goes before it.
   absl::Duration ExpectFirstToken(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table,
@@ -138,6 +144,11 @@ class FleetQueue {
   // many prompts that it computes already (OfferToContinue).
   ContinuationOffer OfferOf(const LiveWorker& worker, int64_t known, int64_t rests, const Ticket& ticket,
                             const ChainRequest& request, const PartitionTable& table, bool decodes) const
+      RUNAHEAD_EXCLUDES(mu_);
+
+  // What a chain offers that gets KV of as many of the prompt's first `known` tokens as it can from that worker.
+  BehindOffer OfferBehindKnown(const LiveWorker& worker, int64_t known, const Ticket& ticket,
+                               const ChainRequest& request, const PartitionTable& table, bool decodes) const
       RUNAHEAD_EXCLUDES(mu_);
 
   // Whether a prompt of so many tokens waits for its first `known`, which a decode worker is expected to have after
@@ -163,7 +174,7 @@ class FleetQueue {
     bool may_overtake = false;  // MayOvertake of its request
     double expected_s = 0;      // what its prompt takes on one worker, as far as can be told
     double prefill_s = 0;       // what it takes at least; 0: not known
-    int64_t tokens = 0;
+    ChainRequest prompt = {};  // as it was asked for, but for its parts
     QueueCause cause = QueueCause::kPlace;
   };
   // Those that wait for a place, in the order of turns.
@@ -260,6 +271,9 @@ class FleetQueue {
   std::optional<absl::Time> LookForReturn(const Ticket& ticket, const Absence& absence, const CancelToken& cancel,
                                           absl::StatusOr<bool>& returned) RUNAHEAD_EXCLUDES(mu_);
   absl::Time EndOf(const Absence& absence) const RUNAHEAD_REQUIRES(mu_);
+  // Until the first token by a chain; 0 where nothing is known.
+  absl::Duration ExpectByChain(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table,
+                               bool decodes) const RUNAHEAD_EXCLUDES(mu_);
   // Until some worker has done all that it has, or, for one that may `overtake`, what it computes. 0 where none is
   // ready.
   double LeastBacklogS(const FleetLine& line, bool overtake) const;
@@ -290,6 +304,7 @@ class FleetQueue {
   mutable Mutex mu_;
   ArrivalRate arrivals_ RUNAHEAD_GUARDED_BY(mu_);
   PrefillPace pace_ RUNAHEAD_GUARDED_BY(mu_);
+  BringPace bring_ RUNAHEAD_GUARDED_BY(mu_);
   // By ticket: those that wait for a place, and those that wait for decode first.
   std::map<Turn, Waiter> waiting_ RUNAHEAD_GUARDED_BY(mu_);
   std::map<Turn, Waiter> for_decode_ RUNAHEAD_GUARDED_BY(mu_);

@@ -2,25 +2,45 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "scheduler/partition/rest_of_prompt.h"
 #include "server/router/fleet_queue.h"
 
 namespace runahead {
 namespace {
 
-// What a prompt takes on workers that have nothing else to do. 0 where the table knows no time.
-absl::Duration PredictedTime(int64_t tokens, size_t width, const TtftTable& times) {
-  if (times.empty() || !times.knows(static_cast<int>(width))) return absl::ZeroDuration();
-  return absl::Seconds(times.Seconds(tokens, static_cast<int>(width)));
+ChainRequest Whole(int64_t tokens) {
+  return {.tokens = tokens, .parts = {}};
 }
 
-// On as many idle workers as is best, or what such prompts took lately; 0 where nothing is known.
-absl::Duration ShortestTime(int64_t tokens, const TtftTable& times, const PrefillPace& pace) {
+// Of what the chain computes, by what whole prompts take on the same workers.
+absl::Duration OfRest(const ChainRequest& request, absl::FunctionRef<absl::Duration(int64_t tokens)> of_whole) {
+  const auto seconds = [&](int64_t tokens) { return absl::ToDoubleSeconds(of_whole(tokens)); };
+  return absl::Seconds(SecondsOfChainRest(request.tokens, request.known_tokens, seconds));
+}
+
+// What the chain computes takes on workers that have nothing else to do. 0 where the table knows no time.
+absl::Duration PredictedTime(const ChainRequest& request, int width, const TtftTable& times) {
+  if (times.empty() || !times.knows(width)) return absl::ZeroDuration();
+  return OfRest(request, [&](int64_t tokens) { return absl::Seconds(times.Seconds(tokens, width)); });
+}
+
+// On as many idle workers as is best; by what such prompts took lately, the least or what is likely, where the table
+// knows nothing. 0 where nothing is known.
+absl::Duration ShortestByTable(const ChainRequest& request, const TtftTable& times) {
   absl::Duration shortest = absl::InfiniteDuration();
-  if (times.empty()) return pace.Expect(tokens);
-  for (const int width : times.widths()) shortest = std::min(shortest, absl::Seconds(times.Seconds(tokens, width)));
+  for (const int width : times.widths()) shortest = std::min(shortest, PredictedTime(request, width, times));
   return shortest;
+}
+absl::Duration ShortestTime(const ChainRequest& request, const TtftTable& times, const PrefillPace& pace) {
+  if (!times.empty()) return ShortestByTable(request, times);
+  return OfRest(request, [&](int64_t tokens) { return pace.Expect(tokens); });
+}
+absl::Duration LikelyTime(const ChainRequest& request, const TtftTable& times, const PrefillPace& pace) {
+  if (!times.empty()) return ShortestByTable(request, times);
+  return OfRest(request, [&](int64_t tokens) { return pace.Estimate(tokens); });
 }
 
 // Where nothing is known a token counts so much, and a prompt as PrefillPace::kLeastTokens at least: what counts then
@@ -33,9 +53,9 @@ double SecondsOr(absl::Duration known, int64_t tokens) {
 }
 
 // On one worker that has nothing else to do; 0 where nothing is known.
-absl::Duration TimeOnOne(int64_t tokens, const TtftTable& times, const PrefillPace& pace) {
-  if (times.empty()) return pace.EstimateOnOne(tokens);
-  return times.knows(1) ? PredictedTime(tokens, 1, times) : ShortestTime(tokens, times, pace);
+absl::Duration TimeOnOne(const ChainRequest& request, const TtftTable& times, const PrefillPace& pace) {
+  if (!times.empty()) return PredictedTime(request, 1, times);
+  return OfRest(request, [&](int64_t tokens) { return pace.EstimateOnOne(tokens); });
 }
 
 // Until the segment has nothing else to do.
@@ -59,13 +79,12 @@ ChainRequest FleetQueue::Timed(const Ticket& ticket, const ChainRequest& request
 
 ChainRequest FleetQueue::TimedBy(const Ticket& ticket, const ChainRequest& request, const TtftTable& times) const {
   // A pace changes with each prompt: those that wait are not compared by what was known at different times.
-  if (!ticket.known_ || !times.empty()) {
-    const int64_t tokens = request.tokens;
-    const absl::Duration on_one = TimeOnOne(tokens, times, pace_);
-    const absl::Duration alone = times.empty() ? pace_.Estimate(tokens) : ShortestTime(tokens, times, pace_);
+  const bool another = std::exchange(ticket.rest_, request.rest()) != request.rest();
+  if (!ticket.known_ || another || !times.empty()) {
+    const absl::Duration on_one = TimeOnOne(request, times, pace_);
     ticket.known_ = on_one > absl::ZeroDuration();
-    ticket.expected_s_ = SecondsOr(on_one, tokens);
-    ticket.alone_s_ = SecondsOr(alone, tokens);
+    ticket.expected_s_ = SecondsOr(on_one, request.rest());
+    ticket.alone_s_ = SecondsOr(LikelyTime(request, times, pace_), request.rest());
   }
   ChainRequest timed = request;
   timed.expected_s = ticket.expected_s_;
@@ -76,7 +95,7 @@ bool FleetQueue::TimeAnew(std::map<Turn, Waiter>& waiters) const {
   bool any = false;
   for (auto& [turn, waiter] : waiters) {
     if (waiter.ticket->known_) continue;
-    waiter.expected_s = TimedBy(*waiter.ticket, {.tokens = waiter.tokens, .parts = {}}, TtftTable()).expected_s;
+    waiter.expected_s = TimedBy(*waiter.ticket, waiter.prompt, TtftTable()).expected_s;
     any = true;
   }
   return any;
@@ -143,11 +162,11 @@ absl::Duration FleetQueue::ExpectFirstToken(const Ticket& ticket, const ChainReq
                                             const PartitionTable& table, bool decodes) const {
   MutexLock lock(mu_);
   FirstTokenView view;
-  view.prefill_s = absl::ToDoubleSeconds(ShortestTime(request.tokens, table.times(), pace_));
+  view.prefill_s = absl::ToDoubleSeconds(ShortestTime(request, table.times(), pace_));
   const FleetLine line = fleet_.Line({});
   view.prefill_workers =
       std::count_if(line.workers.begin(), line.workers.end(), [](const auto& worker) { return worker.ready; });
-  const double expected_s = SecondsOr(TimeOnOne(request.tokens, table.times(), pace_), request.tokens);
+  const double expected_s = SecondsOr(TimeOnOne(request, table.times(), pace_), request.rest());
   const bool may_overtake = MayOvertake(request);
   const bool fits = may_overtake && Allowance::Left(fleet_.OvertakingRoomS()).Fits(expected_s);
   if (!fits || !AllBear(ticket, expected_s)) {
@@ -167,21 +186,39 @@ absl::Duration FleetQueue::ExpectFirstToken(const Ticket& ticket, const ChainReq
 
 ContinuationOffer FleetQueue::OfferOf(const LiveWorker& worker, int64_t known, int64_t rests, const Ticket& ticket,
                                       const ChainRequest& request, const PartitionTable& table, bool decodes) const {
-  const absl::Duration waited = ExpectFirstToken(ticket, request, table, decodes);
-  MutexLock lock(mu_);
-  const TtftTable& times = table.times();
-  const absl::Duration alone =
-      times.empty() ? pace_.Estimate(request.tokens) : ShortestTime(request.tokens, times, pace_);
   ContinuationView view;
   view.prompt_tokens = request.tokens;
   view.known_tokens = known;
-  view.chain_s = absl::ToDoubleSeconds(std::max(waited, alone));
+  view.chain_s = absl::ToDoubleSeconds(ExpectByChain(ticket, request, table, decodes));
+  MutexLock lock(mu_);
   view.busy = fleet_.DecodeViews()[worker.index].leases > 0;
   view.rests = rests;
   const auto on_one_s = [&](int64_t tokens) RUNAHEAD_REQUIRES(mu_) {
-    return absl::ToDoubleSeconds(TimeOnOne(tokens, times, pace_));
+    return absl::ToDoubleSeconds(TimeOnOne(Whole(tokens), table.times(), pace_));
   };
   return OfferToContinue(view, on_one_s);
+}
+
+absl::Duration FleetQueue::ExpectByChain(const Ticket& ticket, const ChainRequest& request,
+                                         const PartitionTable& table, bool decodes) const {
+  const absl::Duration waited = ExpectFirstToken(ticket, request, table, decodes);
+  MutexLock lock(mu_);
+  return std::max(waited, LikelyTime(request, table.times(), pace_));
+}
+
+BehindOffer FleetQueue::OfferBehindKnown(const LiveWorker& worker, int64_t known, const Ticket& ticket,
+                                         const ChainRequest& request, const PartitionTable& table,
+                                         bool decodes) const {
+  ChainRequest behind = request;
+  behind.known_tokens = TokensToBring(request.tokens, known, worker.capabilities.kv_block_tokens());
+  if (behind.known_tokens == 0) return {};
+  const absl::Duration whole = ExpectByChain(ticket, request, table, decodes);
+  absl::Duration rest = ExpectByChain(ticket, behind, table, decodes);
+  {
+    MutexLock lock(mu_);
+    if (rest > absl::ZeroDuration()) rest += bring_.Expect(behind.known_tokens, clock_.Now());
+  }
+  return OfferBehind(request.tokens, behind.known_tokens, absl::ToDoubleSeconds(whole), absl::ToDoubleSeconds(rest));
 }
 
 bool FleetQueue::PaysToWait(int64_t tokens, int64_t known, int64_t waiting, absl::Duration alone, absl::Duration wait,
@@ -194,7 +231,7 @@ bool FleetQueue::PaysToWait(int64_t tokens, int64_t known, int64_t waiting, absl
                               .rests = waiting};
   MutexLock lock(mu_);
   return runahead::PaysToWait(view, absl::ToDoubleSeconds(wait), [&](int64_t of) RUNAHEAD_REQUIRES(mu_) {
-    return absl::ToDoubleSeconds(TimeOnOne(of, table.times(), pace_));
+    return absl::ToDoubleSeconds(TimeOnOne(Whole(of), table.times(), pace_));
   });
 }
 
@@ -206,22 +243,31 @@ void FleetQueue::PrefillTook(int64_t tokens, int64_t width, absl::Duration took)
   if (waiting || away) WakeNext();
 }
 
+void FleetQueue::RestTook(const ChainRequest& request, int64_t width, absl::Duration took,
+                          const PartitionTable& table) {
+  MutexLock lock(mu_);
+  absl::Duration rest = PredictedTime(request, static_cast<int>(width), table.times());
+  if (rest == absl::ZeroDuration()) rest = LikelyTime(request, table.times(), pace_);
+  bring_.Took(request.known_tokens, rest, took, clock_.Now());
+}
+
 // Others place nothing meanwhile, for they would plan.
 std::optional<Placement> FleetQueue::Take(const Ticket& ticket, const ChainPlan& plan, const ChainRequest& request,
                                           const PartitionTable& table, const Picture& picture,
                                           absl::Span<const WorkerView> line) {
   PlacedJob job;
   job.tokens = request.tokens;
-  job.computing = PredictedTime(request.tokens, plan.parts.size(), table.times());
+  job.computing = PredictedTime(request, static_cast<int>(plan.parts.size()), table.times());
   job.expected_s = job.computing > absl::ZeroDuration() ? absl::ToDoubleSeconds(job.computing) : request.expected_s;
   if (job.computing == absl::ZeroDuration()) {
     MutexLock lock(mu_);
-    job.computing = pace_.Expect(request.tokens);
+    job.computing = OfRest(request, [this](int64_t tokens) RUNAHEAD_REQUIRES(mu_) { return pace_.Expect(tokens); });
   }
   const absl::Duration front = plan.overtakes ? UntilItOvertakes(request, line[plan.first])
                                               : Backlog(line.subspan(plan.first, plan.parts.size()));
   // Who goes with others is computed while they are.
-  const bool together = !plan.overtakes && plan.parts.size() == 1 && request.tokens <= line[plan.first].room;
+  const bool together = !plan.overtakes && plan.parts.size() == 1 && request.known_tokens == 0 &&
+                        request.tokens <= line[plan.first].room;
   job.end = picture.now + front + (together ? absl::ZeroDuration() : job.computing);
   {
     MutexLock lock(mu_);

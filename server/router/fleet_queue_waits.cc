@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "scheduler/partition/rest_of_prompt.h"
 #include "scheduler/placement/admission.h"
 #include "scheduler/placement/together.h"
 #include "server/router/fleet_queue.h"
@@ -135,9 +136,12 @@ FleetQueue::Waiter FleetQueue::WaiterOf(const Ticket& ticket, const ChainRequest
 
 void FleetQueue::Estimate(Waiter& waiter, const ChainRequest& request) const {
   waiter.may_overtake = MayOvertake(request);
-  waiter.tokens = request.tokens;
+  waiter.prompt = request;
+  waiter.prompt.parts.clear();
   waiter.expected_s = request.expected_s;
-  waiter.prefill_s = absl::ToDoubleSeconds(pace_.Expect(request.tokens));
+  waiter.prefill_s = SecondsOfChainRest(request.tokens, request.known_tokens, [this](int64_t tokens) RUNAHEAD_REQUIRES(mu_) {
+    return absl::ToDoubleSeconds(pace_.Expect(tokens));
+  });
   if (waiter.may_overtake) waiter.prefill_s *= ShareOfPass(request.tokens);
 }
 

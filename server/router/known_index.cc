@@ -17,7 +17,7 @@ bool Leaves(const LiveWorker& worker) {
 }  // namespace
 
 void KnownIndex::Learn(const LiveWorker& worker, absl::string_view salt, absl::Span<const int32_t> ids) {
-  if (!on_ || !worker.capabilities.keeps_beginnings() || Leaves(worker)) return;
+  if (!on_ || !HasBeginnings(worker.capabilities) || Leaves(worker)) return;
   {
     MutexLock lock(mu_);
     known_.Learn(LifeOf(worker), worker.capabilities.kv_capacity_tokens(), salt, ids);
@@ -62,7 +62,7 @@ void KnownIndex::ForgetOthers() {
   std::iota(seats.begin(), seats.end(), size_t{0});
   std::vector<KnownBeginnings::Life> lives;
   for (const std::shared_ptr<const LiveWorker>& worker : fleet_.Live(seats)) {
-    if (worker->capabilities.keeps_beginnings() && !Leaves(*worker)) lives.push_back(LifeOf(*worker));
+    if (HasBeginnings(worker->capabilities) && !Leaves(*worker)) lives.push_back(LifeOf(*worker));
   }
   MutexLock lock(mu_);
   known_.Retain(lives);

@@ -16,6 +16,11 @@
 
 namespace runahead {
 
+// Whether KV of sequences that ended stays there, for the worker itself to compute rests behind it, or for chains.
+inline bool HasBeginnings(const v1::Capabilities& worker) {
+  return worker.keeps_beginnings() || worker.lends_beginnings();
+}
+
 // Thread-safe. Its lock is held for as long as it takes to compare a prompt with what each worker may have of it.
 class KnownIndex {
  public:

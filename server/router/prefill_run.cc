@@ -29,8 +29,8 @@ std::vector<v1::StartJob> StartJobs(const PrefillOrder& order, const Placement& 
   common.set_expected_us(absl::ToInt64Microseconds(absl::Seconds(placement.expected_s)));
   common.set_allowance_us(absl::ToInt64Microseconds(absl::Seconds(placement.allowance.left_s())));
   if (order.trace != nullptr) common.set_traceparent(order.trace->traceparent());
-  int64_t end = 0;
-  common.add_bounds(0);
+  int64_t end = plan.known_tokens;
+  common.add_bounds(static_cast<int32_t>(end));
   for (int64_t part : parts) common.add_bounds(static_cast<int32_t>(end += part));
   if (order.lease != nullptr) {
     const v1::Capabilities& decode = order.lease->worker().capabilities;

@@ -29,6 +29,7 @@ constexpr const char* kEdgeNames[kEdgeStates] = {"opening", "up", "broken"};
 constexpr const char* kFailoverNames[kFailoverCauses] = {"worker_lost", "worker_failed", "path_broken"};
 constexpr const char* kMoveNames[kMoveResults] = {"moved", "no_room", "failed", "ended", "lost"};
 constexpr const char* kContinuationNames[kContinuationResults] = {"taken", "gone", "refused"};
+constexpr const char* kRestNames[kRestsBy] = {"decode", "chain"};
 constexpr const char* kFailoverStageNames[kFailoverStages] = {"prefill", "decode"};
 constexpr const char* kCauseNames[kQueueCauses] = {"session", "place", "slot", "memory", "worker"};
 constexpr const char* kSlotNames[kSlotStates] = {"running", "promised", "free", "parked"};
@@ -102,8 +103,6 @@ RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
                                      "How often one whose turn was later was computed before a request")),
       beginnings_awaited_(registry.AddCounter("runahead_beginnings_awaited_total",
                                               "Requests that waited for the prompt of another, which begins alike")),
-      known_prompt_tokens_(registry.AddCounter("runahead_known_prompt_tokens_total",
-                                               "Prompt tokens whose KV a decode worker had from earlier requests")),
       known_index_tokens_(
           registry.AddGauge("runahead_known_index_tokens", "Tokens of sequences that decode workers may have KV of")),
       retry_budget_(registry.AddGauge("runahead_retry_budget", "Requests that may be tried again now")),
@@ -165,6 +164,11 @@ RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
     continuations_[i] =
         &registry.AddCounter("runahead_continuations_total", "Decode workers asked to go on from a known beginning",
                              {{"result", kContinuationNames[i]}});
+  }
+  for (int i = 0; i < kRestsBy; ++i) {
+    known_prompt_tokens_[i] = &registry.AddCounter("runahead_known_prompt_tokens_total",
+                                                   "Prompt tokens whose KV a decode worker had from earlier requests",
+                                                   {{"rest", kRestNames[i]}});
   }
   for (int i = 0; i < kEdgeStates; ++i) {
     edges_[i] = &registry.AddGauge("runahead_edges", "Edges of the line between ready workers, by how they stand",
@@ -284,8 +288,8 @@ void RouterMetrics::CountBeginningAwaited() {
   beginnings_awaited_.Increment();
 }
 
-void RouterMetrics::CountKnownPromptTokens(int64_t tokens) {
-  known_prompt_tokens_.Increment(static_cast<double>(tokens));
+void RouterMetrics::CountKnownPromptTokens(RestBy rest, int64_t tokens) {
+  known_prompt_tokens_[static_cast<int>(rest)]->Increment(static_cast<double>(tokens));
 }
 
 void RouterMetrics::SetKnownIndex(int64_t tokens) {

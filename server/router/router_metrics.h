@@ -74,6 +74,11 @@ inline constexpr int kMoveResults = 5;
 enum class ContinuationResult { kTaken, kGone, kRefused };
 inline constexpr int kContinuationResults = 3;
 
+// Who computes the rest of a prompt whose beginning a decode worker has KV of. kDecode: that worker. kChain: a chain that
+// gets the KV from it.
+enum class RestBy { kDecode, kChain };
+inline constexpr int kRestsBy = 2;
+
 // What a request waits for. kSession: for a place among those that are starting, or running. kPlace: for prefill
 // workers that take another prompt. kSlot, kMemory: for a decode worker that steps another sequence, or has the KV
 // memory. kWorker: for workers or paths that were lost.
@@ -135,7 +140,7 @@ class RouterMetrics {
   // A request waits for the prompt of another, which begins alike.
   void CountBeginningAwaited();
   // Of a prompt so many tokens need not be computed.
-  void CountKnownPromptTokens(int64_t tokens);
+  void CountKnownPromptTokens(RestBy rest, int64_t tokens);
   // The router's index of beginnings has so many tokens.
   void SetKnownIndex(int64_t tokens);
   // How many more requests may be tried again now.
@@ -180,7 +185,7 @@ class RouterMetrics {
   std::array<Counter*, kMoveResults> moves_, moved_bytes_;
   std::array<Counter*, kContinuationResults> continuations_;
   Counter& beginnings_awaited_;
-  Counter& known_prompt_tokens_;
+  std::array<Counter*, kRestsBy> known_prompt_tokens_;
   Gauge& known_index_tokens_;
   Gauge& retry_budget_;
   Gauge& requests_in_flight_;

@@ -150,14 +150,18 @@ class Session {
   void ExpectOutput();             // anew
   DecodeLease::Need NeedOfAnswer() const;
   DecodeLease::Need NeedOfDecode() const;  // beside what run_ takes
-  // A decode worker that may have KV of the prompt's beginning, and is expected to be quicker than a chain.
+  // A decode worker that may have KV of the prompt's beginning, where the first token is expected sooner with that.
   struct Continuation {
     std::shared_ptr<const LiveWorker> worker;
     int64_t least_tokens = 0;  // that it must have
-    double rest_s = 0;         // what the rest takes there, as ContinuationOffer
+    double rest_s = 0;         // until the first token, as ContinuationOffer
+    bool by_chain = false;     // computes the rest, behind exactly least_tokens; else the worker does
   };
   Task<std::optional<Continuation>> ChooseContinuation() const;
-  // True: lease_ is complete, and there is no run. False: the ordinary way is to follow.
+  // Whether a chain may begin behind what a decode worker has of it.
+  bool MayBeginBehind() const;
+  // True: lease_ is complete, and there is no run. False: the ordinary way is to follow, by a chain that begins behind
+  // what behind_ says, where it says something.
   Task<absl::StatusOr<bool>> Continue(const std::function<void()>& settled);
   // With a place on a chain, before anything is computed: true where it begins with what decode workers have by now, as
   // Continue, or false: it is to be computed. Nothing: it has given its place back, and waited for one that begins
@@ -165,6 +169,10 @@ class Session {
   Task<absl::StatusOr<std::optional<bool>>> LookAgain(bool after_full, const std::function<void()>& settled);
   // Until KV of a prompt that begins alike is there, or will not be. `alone`: what it expected without waiting.
   Task<absl::Status> AwaitAlike(const ComingBeginnings::Awaited& awaited, absl::Duration alone);
+  // Where its chain was to begin behind what a worker has, which that does not give: it is to compute the whole prompt.
+  // False where it does so already.
+  bool BeginFromFirst(const absl::Status& refused);
+  void BeginFromFirst();
   // What a worker offers that has so much of the prompt, where an earlier answer of the call left it there.
   ContinuationOffer OfferToSibling(int64_t known) const;
   void CountContinuation(const absl::Status& reserved, const Continuation& chosen) const;
@@ -252,6 +260,7 @@ class Session {
   int32_t brought_ = 0;          // of the answer's tokens, those that came with the request
   int32_t expected_output_ = 0;  // tokens, by what was known when the lease was asked for
   ChainRequest chain_;
+  std::optional<Continuation> behind_;  // chain_ begins behind it: by_chain; absent: it computes the whole prompt
   std::optional<FleetQueue::Ticket> ticket_;  // until the end: who is placed anew has its old turn
   Failover failover_;
   v1::Plan plan_;  // of what was started last

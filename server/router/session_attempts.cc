@@ -89,6 +89,7 @@ absl::Status Session::GiveUpAttempt(const absl::Status& status) {
   decode_end_ ? report_.DecodeFailed() : report_.Lap(TtftStage::kPrefill);  // what the attempt took
   if (prefill_needed_) run_->Cancel();
   failed_before_ = true;
+  BeginFromFirst();
   coming_.reset();
   run_.reset();
   rest_.reset();
@@ -115,6 +116,7 @@ Task<absl::Status> Session::Prefill() {
     router_.metrics.CountPartitionLookup(LookupOf(*plan.source));
   }
   router_.metrics.ChainPlanned(static_cast<int64_t>(prompt_.size()), width());
+  if (behind_) router_.metrics.CountKnownPromptTokens(RestBy::kChain, lease_->known_tokens());
   PrefillOrder order{request_.request_id(), prompt_, lease_.get(), sampling_};
   if (rules_) order.rules = &*rules_;
   order.trace = report_.trace();
@@ -124,7 +126,12 @@ Task<absl::Status> Session::Prefill() {
   Began(PlanOfRun());
   RUNAHEAD_CO_ASSIGN_OR_RETURN(const v1::FirstToken first, co_await AwaitFirstToken());
   report_.LapPrefill(first);
-  router_.queue.PrefillTook(static_cast<int64_t>(prompt_.size()), width(), absl::Seconds(first.prefill_s()));
+  const absl::Duration took = absl::Seconds(first.prefill_s());
+  if (behind_) {
+    router_.queue.RestTook(chain_, width(), took, *router_.table.Get());
+  } else {
+    router_.queue.PrefillTook(static_cast<int64_t>(prompt_.size()), width(), took);
+  }
   prefill_needed_ = lease_ != nullptr;
   if (answer_->tokens() > 0) co_return absl::OkStatus();  // the answer has a first token, whatever the tail drew
   google::protobuf::RepeatedPtrField<v1::SampledToken> tokens;
@@ -171,7 +178,11 @@ v1::Plan Session::PlanOfRun() const {
   plan.set_schedule(std::string(ScheduleName(placement.plan.schedule)));
   for (const auto& worker : placement.chain) plan.add_workers(worker->capabilities.name());
   for (int64_t part : placement.plan.parts) plan.add_parts(static_cast<int32_t>(part));
-  if (lease_ != nullptr) plan.set_decode_worker(lease_->worker().capabilities.name());
+  if (lease_ != nullptr) {
+    plan.set_decode_worker(lease_->worker().capabilities.name());
+    plan.set_known_tokens(lease_->known_tokens());
+    plan.set_known_output_tokens(lease_->known_output_tokens());
+  }
   return plan;
 }
 

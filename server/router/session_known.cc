@@ -1,5 +1,6 @@
-// A session whose decode worker may have KV of its prompt's beginning: it computes the rest itself, draws the first
-// token and all others. No chain, no Start, no hand-off. What the router believes may be stale; the worker's reply to
+// A session whose decode worker may have KV of its prompt's beginning. Either that worker computes the rest itself and
+// draws the first token and all others: no chain, no Start, no hand-off. Or a chain begins behind what is known: its
+// head gets the KV from the worker, and only the rest is handed off there. What the router believes may be stale; the worker's reply to
 // Reserve is the truth. Looked for when the request comes, and once more when its turn has come; where it does not come
 // to that, or fails, the request goes the ordinary way.
 #include <algorithm>
@@ -29,10 +30,23 @@ Task<std::optional<Session::Continuation>> Session::ChooseContinuation() const {
     const ContinuationOffer offer = role_.later() ? OfferToSibling(found.tokens)
                                                   : router_.queue.OfferOf(*found.worker, found.tokens, found.rests,
                                                                           *ticket_, chain_, *table, max_tokens_ > 1);
-    if (offer.least_known_tokens == 0 || (best && best->rest_s <= offer.rest_s)) continue;
-    best = {found.worker, offer.least_known_tokens, offer.rest_s};
+    const auto better = [&](int64_t tokens, double rest_s) { return tokens > 0 && (!best || rest_s < best->rest_s); };
+    const v1::Capabilities& able = found.worker->capabilities;
+    if (able.keeps_beginnings() && better(offer.least_known_tokens, offer.rest_s)) {
+      best = {found.worker, offer.least_known_tokens, offer.rest_s};
+    }
+    if (!able.lends_beginnings() || !MayBeginBehind()) continue;
+    const BehindOffer behind =
+        router_.queue.OfferBehindKnown(*found.worker, found.tokens, *ticket_, chain_, *table, max_tokens_ > 1);
+    if (better(behind.known_tokens, behind.rest_s)) best = {found.worker, behind.known_tokens, behind.rest_s, true};
   }
   co_return best;
+}
+
+// A later answer waits until an earlier one has left the prompt, for it to need no chain. A lease of one token would be
+// for what is brought alone.
+bool Session::MayBeginBehind() const {
+  return !role_.later() && max_tokens_ > 1 && !IsTsp(chain_.schedule);
 }
 
 // All but the prompt's last token is there, unless it had to go; rests of one token are computed together, so how many
@@ -44,10 +58,16 @@ ContinuationOffer Session::OfferToSibling(int64_t known) const {
 
 Task<absl::StatusOr<bool>> Session::Continue(const std::function<void()>& settled) {
   ExpectOutput();
+  BeginFromFirst();
   lessons_ = router_.known->lessons();
   const std::optional<Continuation> chosen = co_await On(*router_.work, ChooseContinuation());
   report_.Lap(TtftStage::kQueue);
   if (!chosen) co_return false;
+  if (chosen->by_chain) {
+    behind_ = chosen;
+    chain_.known_tokens = chosen->least_tokens;
+    co_return false;
+  }
   rest_ = std::make_unique<KnownIndex::Rest>(*router_.known, *chosen->worker);
   DecodeLease::Need need = NeedOfAnswer();
   need.known = {chosen->worker, static_cast<int32_t>(chosen->least_tokens), prompt_};
@@ -66,7 +86,7 @@ Task<absl::StatusOr<bool>> Session::Continue(const std::function<void()>& settle
 }
 
 Task<absl::StatusOr<std::optional<bool>>> Session::LookAgain(bool after_full, const std::function<void()>& settled) {
-  if (failed_before_ || !MayContinue()) co_return false;
+  if (failed_before_ || behind_ || !MayContinue()) co_return false;
   if (after_full || router_.known->lessons() != lessons_) {
     RUNAHEAD_CO_ASSIGN_OR_RETURN(const bool continued, co_await Continue(settled));
     if (continued) run_.reset();
@@ -113,9 +133,21 @@ void Session::CountContinuation(const absl::Status& reserved, const Continuation
   router_.known->Gone(*chosen.worker, salt_, prompt_, chosen.least_tokens);
 }
 
+bool Session::BeginFromFirst(const absl::Status& refused) {
+  if (!behind_) return false;
+  CountContinuation(refused, *behind_);
+  BeginFromFirst();
+  return true;
+}
+
+void Session::BeginFromFirst() {
+  behind_.reset();
+  chain_.known_tokens = 0;
+}
+
 void Session::BeginContinuation() {
   router_.metrics.ChainPlanned(static_cast<int64_t>(prompt_.size()), width());
-  if (!role_.later()) router_.metrics.CountKnownPromptTokens(lease_->known_tokens());
+  if (!role_.later()) router_.metrics.CountKnownPromptTokens(RestBy::kDecode, lease_->known_tokens());
   v1::Plan plan;
   plan.set_schedule(kContinuation);
   plan.set_decode_worker(lease_->worker().capabilities.name());
@@ -144,7 +176,7 @@ void Session::LeavePrompt() {
 void Session::LearnBeginning() const {
   if (request_.no_cache() || lease_ == nullptr || prefill_needed_ || report_.tokens() == 0) return;
   if (moved_tokens_ || (decode_end_ && !absl::IsCancelled(*decode_end_))) return;
-  if (!router_.known->on() || !lease_->worker().capabilities.keeps_beginnings()) return;
+  if (!router_.known->on() || !HasBeginnings(lease_->worker().capabilities)) return;
   std::vector<int32_t> ids = prompt_;
   ids.insert(ids.end(), answer_->ids().begin(), answer_->ids().end() - 1);
   router_.known->Learn(lease_->worker(), salt_, ids);

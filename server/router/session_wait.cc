@@ -73,6 +73,12 @@ Task<absl::Status> Session::Place(const std::function<void()>& settled) {
       if (!continued) continue;
       if (*continued) co_return absl::OkStatus();
       status = co_await TakeLease();
+      if (!status.ok() && BeginFromFirst(status)) {
+        run_.reset();
+        RUNAHEAD_CO_RETURN_IF_ERROR(cancel_.status());
+        after_full.reset();
+        continue;
+      }
     }
     if (status.ok()) {
       router_.queue.Settled(*ticket_);
@@ -118,6 +124,7 @@ DecodeLease::Need Session::NeedOfDecode() const {
   // A later answer begins with the prompt that an earlier one left, at a slot that is free: nothing is computed before.
   const bool may_continue = role_.later() && router_.known->on() && !request_.no_cache() && !request_.has_experiment();
   if (!may_continue) need.lead = run_->placement().first_token_in;
+  if (behind_) need.known = {behind_->worker, static_cast<int32_t>(behind_->least_tokens), prompt_, true};
   return need;
 }
 
@@ -137,6 +144,7 @@ Task<absl::Status> Session::TakeLease() {
   report_.Lap(TtftStage::kReserve);
   RUNAHEAD_CO_RETURN_IF_ERROR(lease.status());
   lease_ = *std::move(lease);
+  if (behind_) CountContinuation(absl::OkStatus(), *behind_);
   if (!LeavesPrompt()) coming_.reset();
   co_return absl::OkStatus();
 }

@@ -52,6 +52,7 @@ struct FakeBehaviour {
   bool moves = true;              // such a sequence has moved; false: it goes on here
   bool ends_moved = true;         // false: the call of one that has moved stays open until it is cancelled
   bool has_kept = true;           // of sequences that ended; false: it has lost all KV of them
+  int more_known = 0;             // a lease whose rest is handed off begins with so many more than were asked for
   absl::Duration reserve_takes;   // on its way there and back
   absl::Duration generate_takes;  // before its tokens
 };
@@ -133,6 +134,9 @@ class FakeWorker final {
   // Of the prompt's first tokens, those that a sequence has that is kept; NOT_FOUND unless that is as much as is
   // wanted.
   grpc::Status FillKnown(const v1::ReserveRequest& request, v1::ReserveReply& reply) const RUNAHEAD_REQUIRES(mu_);
+  bool Keeps() const RUNAHEAD_REQUIRES(mu_) {
+    return capabilities_.keeps_beginnings() || capabilities_.lends_beginnings();
+  }
   // Others may begin with the sequence's prompt, while it is decoded.
   void KeepPrompt(const v1::DecodeRequest& request, int64_t prompt) RUNAHEAD_REQUIRES(mu_);
   // The sequence of the lease ends, behind these tokens of output.

@@ -142,7 +142,8 @@ grpc::Status FakeWorker::Generate(grpc::ServerContext* context, const v1::Decode
 
 grpc::Status FakeWorker::FillKnown(const v1::ReserveRequest& request, v1::ReserveReply& reply) const {
   if (!request.has_least_known_tokens()) return grpc::Status::OK;
-  if (!capabilities_.keeps_beginnings()) return {grpc::StatusCode::FAILED_PRECONDITION, "it keeps no beginnings"};
+  const bool able = request.rest_handed() ? capabilities_.lends_beginnings() : capabilities_.keeps_beginnings();
+  if (!able) return {grpc::StatusCode::FAILED_PRECONDITION, "it keeps no beginnings"};
   const auto& ids = request.prompt_ids();
   int64_t known = 0, output = 0;
   for (const Kept& kept : kept_) {
@@ -155,22 +156,27 @@ grpc::Status FakeWorker::FillKnown(const v1::ReserveRequest& request, v1::Reserv
     output = std::max<int64_t>(0, common - kept.prompt);
   }
   if (known < request.least_known_tokens()) return {grpc::StatusCode::NOT_FOUND, "it has less of that beginning"};
+  if (request.rest_handed()) {
+    output = std::max<int64_t>(0, output - (known - request.least_known_tokens()));
+    known = request.least_known_tokens() + behaviour_.more_known;
+  } else {
+    reply.set_handed_tokens(static_cast<int32_t>(known));
+  }
   reply.set_known_tokens(static_cast<int32_t>(known));
   reply.set_known_output_tokens(static_cast<int32_t>(output));
-  reply.set_handed_tokens(static_cast<int32_t>(known));
   return grpc::Status::OK;
 }
 
 void FakeWorker::KeepPrompt(const v1::DecodeRequest& request, int64_t prompt) {
   const v1::ReserveRequest& reserved = reserved_[request.lease().number()];
-  if (!capabilities_.keeps_beginnings() || reserved.not_kept()) return;
+  if (!Keeps() || reserved.not_kept()) return;
   const auto begin = request.prompt_ids().begin();
   kept_.push_back({reserved.salt(), {begin, begin + static_cast<int>(prompt)}, prompt});
 }
 
 void FakeWorker::Keep(const v1::DecodeRequest& request, int64_t prompt, const std::vector<int32_t>& output) {
   const v1::ReserveRequest& reserved = reserved_[request.lease().number()];
-  if (!capabilities_.keeps_beginnings() || reserved.not_kept()) return;
+  if (!Keeps() || reserved.not_kept()) return;
   Kept kept{reserved.salt(), {request.prompt_ids().begin(), request.prompt_ids().end()}, prompt};
   if (!request.has_output_from()) kept.ids.push_back(request.first_token());
   kept.ids.insert(kept.ids.end(), output.begin(), output.end());

@@ -37,7 +37,7 @@ DASHBOARD = dashboard("runahead-ttft", "Runahead: TTFT", "Time to first token: p
         lines("Prompt tokens, and known ones", "short",
               "A second. Known: a decode worker had KV of them from an earlier request, so nobody computed them.",
               Query(rate("runahead_prompt_tokens_total", by="job"), "{{job}}: of prompts"),
-              Query(rate("runahead_known_prompt_tokens_total", by="job"), "{{job}}: known")),
+              Query(rate("runahead_known_prompt_tokens_total", by="job, rest"), "{{job}}: known, rest by {{rest}}")),
         lines("Requests by prompt class", "reqps",
               "First tokens a second: how much each line of the other panels stands for.",
               Query(rate(f"{TTFT}_count", MODEL, by="prompt_class"), "{{prompt_class}}")),

@@ -120,7 +120,7 @@ TEST_F(KnownTest, IsCountedAndItsStagesAddUp) {
   const Got got = Generate(FirstTurn());
   ExpectContinuation(got);
   EXPECT_EQ(Continuations("taken"), 1);
-  EXPECT_EQ(Metric("runahead_known_prompt_tokens_total"), kKnownOfNext);
+  EXPECT_EQ(Metric("runahead_known_prompt_tokens_total{rest=\"decode\"}"), kKnownOfNext);
   EXPECT_EQ(Metric("runahead_ttft_stage_seconds_count{chain_width=\"0\",stage=\"prefill\"}"), 1);
   EXPECT_EQ(
       Metric("runahead_time_to_first_token_seconds_count{chain_width=\"0\",model=\"tiny\",prompt_class=\"le256\"}"), 1);

@@ -1,0 +1,217 @@
+// Prompts of whose beginning a decode worker lends KV to a chain, which computes the rest.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/server/router/faults_fixture.h"
+
+namespace runahead {
+namespace {
+
+using testing::Call;
+using testing::FakeBehaviour;
+using testing::FakeWorker;
+using testing::Got;
+
+constexpr int kBlock = 32, kFirst = 100, kFirstAnswer = 5, kLater = 60;
+constexpr int kHas = kFirst + kFirstAnswer - 1;  // of the answer's last token no KV was computed
+constexpr int kBrought = kHas / kBlock * kBlock;
+constexpr int kNext = kFirst + kFirstAnswer + kLater;
+
+class BehindKnownTest : public testing::FaultsFixture {
+ protected:
+  void StartLending(testing::RouterSetup setup = {.decode = 2}, bool computes_rows = false) {
+    setup.able = [computes_rows](v1::Capabilities& able) {
+      able.set_lends_beginnings(true);
+      able.set_keeps_beginnings(computes_rows);
+      able.set_kv_block_tokens(kBlock);
+    };
+    Start(setup);
+    AwaitReady(setup.prefill, setup.decode);
+  }
+  // A first turn; the next one, of which a worker has the beginning.
+  v1::GenerateRequest FirstTurn(int max_tokens = kFirstAnswer) {
+    const v1::GenerateRequest first = Ids(kFirst, kFirstAnswer);
+    const Got got = Generate(first);
+    ExpectWhole(got);
+    has_ = got.started().plan().decode_worker() == "decode-0" ? 0 : 1;
+    for (auto& worker : prefill_) worker->AwaitStarts(1);
+    v1::GenerateRequest next = first;
+    for (const int32_t id : got.ids()) next.mutable_token_ids()->add_ids(id);
+    for (int i = 0; i < kLater; ++i) next.mutable_token_ids()->add_ids(40 + i);
+    next.mutable_stop()->set_max_tokens(max_tokens);
+    return next;
+  }
+  FakeWorker& Has() { return *decode_[has_]; }
+  FakeWorker& Other() { return *decode_[1 - has_]; }
+  double Asked(const char* result) {
+    return Metric(absl::StrCat("runahead_continuations_total{result=\"", result, "\"}"));
+  }
+  static void ExpectWhole(const Got& got) {
+    ASSERT_TRUE(got.status.ok()) << got.status;
+    EXPECT_EQ(got.started().plan().schedule(), "kvr");
+    EXPECT_EQ(got.started().plan().known_tokens(), 0);
+  }
+  static void ExpectBehind(const Got& got) {
+    ASSERT_TRUE(got.status.ok()) << got.status;
+    EXPECT_EQ(got.started().plan().schedule(), "kvr");
+    EXPECT_EQ(got.started().plan().known_tokens(), kBrought);
+    EXPECT_EQ(got.finished().usage().cached_prompt_tokens(), kBrought);
+    int64_t parts = 0;
+    for (const int32_t part : got.started().plan().parts()) parts += part;
+    EXPECT_EQ(parts, kNext - kBrought);
+  }
+
+  size_t has_ = 0;
+};
+
+TEST_F(BehindKnownTest, AChainComputesWhatIsBehindWholeBlocks) {
+  StartLending();
+  const v1::GenerateRequest next = FirstTurn();
+  const Got got = Generate(next);
+  ExpectBehind(got);
+  EXPECT_EQ(got.finished().usage().prompt_tokens(), kNext);
+  EXPECT_EQ(got.started().plan().decode_worker(), absl::StrCat("decode-", has_));
+  EXPECT_EQ(got.started().plan().known_output_tokens(), 0) << "the answer began behind the last whole block";
+  const v1::ReserveRequest reserved = Has().reserve_requests().back();
+  EXPECT_TRUE(reserved.rest_handed());
+  EXPECT_EQ(reserved.least_known_tokens(), kBrought);
+  EXPECT_EQ(reserved.prompt_ids_size(), kNext);
+  EXPECT_FALSE(reserved.has_handed_tokens());
+  std::vector<v1::StartJob> jobs;
+  for (auto& worker : prefill_) jobs.push_back(worker->AwaitStarts(2).back());
+  ASSERT_EQ(jobs[0].bounds_size(), 3);
+  EXPECT_EQ(jobs[0].bounds(0), kBrought);
+  EXPECT_EQ(jobs[0].bounds(2), kNext);
+  EXPECT_EQ(jobs[0].ids_size(), jobs[0].bounds(1) - kBrought) << "its own";
+  EXPECT_EQ(jobs[0].ids(0), next.token_ids().ids(kBrought));
+  EXPECT_EQ(jobs[1].ids_size(), kNext) << "the tail draws by all";
+  for (const v1::StartJob& job : jobs) {
+    EXPECT_FALSE(job.interleave());
+    EXPECT_EQ(job.lease().number(), jobs[0].lease().number());
+    EXPECT_EQ(job.x_tokens(), 0);
+  }
+  const v1::DecodeRequest decoded = Has().decode_requests().back();
+  EXPECT_FALSE(decoded.has_output_from()) << "the tail drew the first token";
+  EXPECT_EQ(decoded.prompt_ids_size(), kNext);
+  EXPECT_EQ(Asked("taken"), 1);
+  EXPECT_EQ(Metric("runahead_known_prompt_tokens_total{rest=\"chain\"}"), kBrought);
+  EXPECT_EQ(Metric("runahead_known_prompt_tokens_total{rest=\"decode\"}"), 0);
+  Has().AwaitLeases(0);
+}
+
+TEST_F(BehindKnownTest, EachTurnBeginsBehindTheOneBefore) {
+  StartLending();
+  v1::GenerateRequest next = FirstTurn();
+  int has = kHas;
+  for (int turn = 0; turn < 3; ++turn) {
+    const Got got = Generate(next);
+    ASSERT_TRUE(got.status.ok()) << got.status;
+    EXPECT_EQ(got.started().plan().known_tokens(), has / kBlock * kBlock);
+    has = next.token_ids().ids_size() + kFirstAnswer - 1;
+    for (const int32_t id : got.ids()) next.mutable_token_ids()->add_ids(id);
+    for (int i = 0; i < 20; ++i) next.mutable_token_ids()->add_ids(41 + i);
+  }
+}
+
+// A chain of one worker begins at a block, so it would compute more.
+TEST_F(BehindKnownTest, AWorkerThatComputesRowsTakesAShortRestItself) {
+  StartLending({.prefill = 1, .decode = 2}, /*computes_rows=*/true);
+  const Got got = Generate(FirstTurn());
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  EXPECT_EQ(got.started().plan().schedule(), "continuation");
+  EXPECT_EQ(got.started().plan().known_tokens(), kHas);
+}
+
+TEST_F(BehindKnownTest, WhatIsGoneIsComputedFromTheFirstToken) {
+  StartLending();
+  const v1::GenerateRequest next = FirstTurn();
+  Has().Change([](FakeBehaviour& b) { b.has_kept = false; });
+  const Got got = Generate(next);
+  ExpectWhole(got);
+  EXPECT_EQ(got.started().plan().parts(0) + got.started().plan().parts(1), kNext);
+  EXPECT_EQ(Asked("gone"), 1);
+  EXPECT_EQ(Asked("taken"), 0);
+}
+
+TEST_F(BehindKnownTest, WithoutRoomThereItIsComputedForAnother) {
+  StartLending();
+  const v1::GenerateRequest next = FirstTurn();
+  Has().Change([](FakeBehaviour& b) { b.reserve = false; });
+  const Got got = Generate(next);
+  ExpectWhole(got);
+  EXPECT_EQ(got.started().plan().decode_worker(), absl::StrCat("decode-", 1 - has_));
+  EXPECT_EQ(Asked("refused"), 1);
+}
+
+// As a worker would that is older, and computes the rest itself.
+TEST_F(BehindKnownTest, ALeaseThatBeginsWithMoreIsNotUsed) {
+  StartLending();
+  const v1::GenerateRequest next = FirstTurn();
+  Has().Change([](FakeBehaviour& b) { b.more_known = 1; });
+  ExpectWhole(Generate(next));
+  Has().AwaitLeases(0);
+}
+
+TEST_F(BehindKnownTest, WhereTheHeadCannotGetItTheNextAttemptComputesAll) {
+  StartLending();
+  const v1::GenerateRequest next = FirstTurn();
+  HoldPrefill(false, false);
+  Call call(*stub_, next);
+  ASSERT_TRUE(call.Read()->has_started());
+  const uint64_t job = prefill_[0]->AwaitStarts(2).back().job();
+  prefill_[1]->AwaitStarts(2);
+  HoldPrefill(true, true);
+  prefill_[0]->SendDone(job, absl::UnavailableError("KV of its beginning did not come"), v1::JOB_CAUSE_DECODE);
+  prefill_[1]->SendDone(job, absl::CancelledError("its predecessor dropped it"), v1::JOB_CAUSE_PEER);
+  const Got got = call.Finish();
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  EXPECT_EQ(got.started().plan().known_tokens(), kBrought);
+  EXPECT_EQ(got.finished().plan().known_tokens(), 0);
+  EXPECT_EQ(got.finished().usage().cached_prompt_tokens(), 0);
+  EXPECT_EQ(got.finished().failovers(), 1);
+  Has().AwaitLeases(0);
+  Other().AwaitLeases(0);
+}
+
+TEST_F(BehindKnownTest, ACancelLeavesNoLeaseAndNoJob) {
+  StartLending();
+  const v1::GenerateRequest next = FirstTurn();
+  HoldPrefill(false, false);
+  Call call(*stub_, next);
+  ASSERT_TRUE(call.Read()->has_started());
+  const uint64_t job = prefill_[0]->AwaitStarts(2).back().job();
+  call.Cancel();
+  EXPECT_TRUE(absl::IsCancelled(call.Finish().status));
+  for (auto& worker : prefill_) {
+    worker->AwaitStarts(2);
+    worker->AwaitCancel(job);
+    worker->SendDone(job, absl::CancelledError("as asked"), v1::JOB_CAUSE_ROUTER);
+  }
+  ExpectAllFreeAndWorking();
+}
+
+TEST_F(BehindKnownTest, NeitherWithoutCacheNorForOneTokenNorForAnExperiment) {
+  StartLending();
+  const v1::GenerateRequest next = FirstTurn();
+  v1::GenerateRequest other = next;
+  other.set_no_cache(true);
+  ExpectWhole(Generate(other));
+  other = next;
+  other.mutable_stop()->set_max_tokens(1);
+  ExpectWhole(Generate(other));
+  other = next;
+  other.mutable_experiment()->set_width(2);
+  ExpectWhole(Generate(other));
+  EXPECT_EQ(Asked("taken"), 0);
+}
+
+TEST_F(BehindKnownTest, WorkersThatLendNothingAreNotAsked) {
+  Start({.decode = 2});
+  AwaitReady(2, 2);
+  ExpectWhole(Generate(FirstTurn()));
+}
+
+}  // namespace
+}  // namespace runahead
