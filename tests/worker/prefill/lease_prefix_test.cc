@@ -158,8 +158,8 @@ TEST_P(LeasePrefixChain, ALeaseThatIsGoneIsTheDecodeWorkersFailure) {
 
 INSTANTIATE_TEST_SUITE_P(Ways, LeasePrefixChain,
                          ::testing::Values(PrefixCase{"Tcp", false, {}}, PrefixCase{"InProcess", true, {}},
-                                           PrefixCase{"TcpWindowed", false, {0, 100, 301}},
-                                           PrefixCase{"InProcessWindowed", true, {0, 100, 301}}),
+                                           PrefixCase{"TcpWindowed", false, {0, 100}},
+                                           PrefixCase{"InProcessWindowed", true, {0, 100}}),
                          [](const auto& of) { return std::string(of.param.name); });
 
 // Loads that end when they are dropped.
