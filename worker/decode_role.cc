@@ -59,7 +59,8 @@ absl::StatusOr<StaticWindowSize> StaticWindowOf(const WorkerOptions& options, co
   return size;
 }
 
-// Pinned memory that rows of a sequence that moves pass through where KV is on a GPU; taken when the first one does.
+// Pinned memory that rows of a sequence that moves, and those that are lent, pass through where KV is on a GPU; taken
+// when the first ones do.
 constexpr size_t kMovesStagingBytes = size_t{64} << 20;
 
 SliceAnswer AnswerOf(SliceVerdict verdict) {
@@ -206,14 +207,18 @@ void DecodeRole::BeginEpoch(MessageEngine& engine) {
   store_->BeginEpoch(engine.self().epoch);
   link_receiver_ = std::make_unique<MessageHandoffReceiver>(engine, *receiver_);
   HandoffSenderOptions sender;
-  if (moves() && !device_->host_reads_device_memory()) {
+  if ((moves() || lends_beginnings()) && !device_->host_reads_device_memory()) {
     sender.lane = moves_lane_ = StagingLane::Create(*device_, "moves", kMovesStagingBytes);
+  }
+  if (lends_beginnings()) {
+    lender_ = std::make_unique<PrefixLender>(engine, *store_, PrefixLenderOptions{kv_form_, moves_lane_});
   }
   moves_ = std::make_shared<EpochSender>(std::make_unique<SliceSender>(MakeMessageSliceTransport(engine), sender));
 }
 
 void DecodeRole::EndEpoch() {
   if (moves_ != nullptr) moves_->End();  // null where BeginEpoch was never called
+  lender_.reset();
   if (moves_lane_ != nullptr) moves_lane_->Stop();
   link_receiver_.reset();
   store_->BeginEpoch(store_->epoch() + 1);

@@ -14,6 +14,7 @@
 #include "worker/decode/store_report.h"
 #include "worker/handoff/epoch_sender.h"
 #include "worker/handoff/message_handoff.h"
+#include "worker/handoff/message_prefix.h"
 #include "worker/handoff/slice_receiver.h"
 #include "worker/kv/lease_reaper.h"
 #include "worker/kv/store.h"
@@ -45,6 +46,7 @@ class DecodeRole {
   // Whether its sequences can move (DecodeEngine::CheckMoves).
   bool moves() const { return engine_->CheckMoves().ok(); }
   bool keeps_beginnings() const { return engine_->CheckKnown().ok(); }
+  bool lends_beginnings() const { return engine_->CheckLends().ok(); }
   DecodeService& service() { return *service_; }
   // Where slices of this very process go.
   SliceReceiver& receiver() { return *receiver_; }
@@ -74,7 +76,8 @@ class DecodeRole {
   std::unique_ptr<SliceReceiver> receiver_;
   std::unique_ptr<MessageHandoffReceiver> link_receiver_;
   std::shared_ptr<EpochSender> moves_;       // an epoch's, too; what is moved may hold it for longer
-  std::shared_ptr<StagingLane> moves_lane_;  // null: the host reads the store's memory
+  std::unique_ptr<PrefixLender> lender_;     // an epoch's; null: nothing is lent
+  std::shared_ptr<StagingLane> moves_lane_;  // of what leaves the store; null: the host reads its memory
   RowForm kv_form_ = RowForm::kF32;
   std::unique_ptr<DecodeEngine> engine_;
   std::unique_ptr<DecodeService> service_;

@@ -9,7 +9,9 @@
 #include "server/base/logging.h"
 #include "server/base/memory_limit.h"
 #include "worker/handoff/in_process_handoff.h"
+#include "worker/handoff/in_process_prefix.h"
 #include "worker/handoff/message_handoff.h"
+#include "worker/handoff/message_prefix.h"
 #include "worker/handoff/slice_sender.h"
 #include "worker/link/message/message_edge.h"
 #include "worker/link/paced_edge.h"
@@ -58,6 +60,25 @@ class OwnStoreFirst : public HandoffSender {
   const std::unique_ptr<HandoffSender> own_, others_;
 };
 
+// A prefix in the store of this very process is copied; all others come over links.
+class OwnPrefixFirst : public PrefixLoader {
+ public:
+  OwnPrefixFirst(PeerKey self, std::unique_ptr<PrefixLoader> own, std::unique_ptr<PrefixLoader> others)
+      : self_(self), own_(std::move(own)), others_(std::move(others)) {}
+  Event Load(const PeerId& decode, const Slice& rows, BufferRef into) override {
+    PrefixLoader& loader = decode.key() == self_ ? *own_ : *others_;
+    return loader.Load(decode, rows, std::move(into));
+  }
+  void Drop(const LeaseId& lease) override {
+    own_->Drop(lease);
+    others_->Drop(lease);
+  }
+
+ private:
+  const PeerKey self_;
+  const std::unique_ptr<PrefixLoader> own_, others_;
+};
+
 // Pinned memory that the frames or slices of one direction pass through, chunk by chunk: enough for several at once,
 // for pinned memory is taken from all others.
 constexpr size_t kStagingBytes = size_t{64} << 20;
@@ -86,19 +107,14 @@ absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(
   role->metrics_ = std::make_unique<PrefillMetrics>(registry);
   PrefillMetrics& metrics = *role->metrics_;
   role->edges_ = MakeEdges(options, device, engine, peer_comms, progress, metrics);
-  HandoffSenderOptions slices = CountedBy(metrics);
   if (!device.host_reads_device_memory()) {
-    slices.lane = StagingLane::Create(device, "handoff", kStagingBytes, progress.staged_handoff);
-    slices.lane->Prepare();
-    role->slice_staging_.lane = slices.lane;
+    SliceStaging& staging = role->slice_staging_;
+    staging.going = StagingLane::Create(device, "handoff", kStagingBytes, progress.staged_handoff);
+    staging.going->Prepare();
+    staging.coming = StagingLane::Create(device, "prefix", kStagingBytes);  // its memory is taken when one comes
   }
   role->transport_ = MakeMessageSliceTransport(engine);
-  std::unique_ptr<HandoffSender> sender = std::make_unique<SliceSender>(role->transport_, slices);
-  if (own_store != nullptr) {
-    auto own = std::make_unique<SliceSender>(MakeInProcessTransport(*own_store, progress.copies), slices);
-    sender = std::make_unique<OwnStoreFirst>(engine.self().key(), std::move(own), std::move(sender));
-  }
-  role->paths_ = std::make_unique<DecodePaths>(std::move(sender));
+  role->paths_ = MakePaths(role->slice_staging_, role->transport_, engine, own_store, metrics, progress);
   role->control_ = std::make_unique<PrefillControl>(*role->edges_, *role->paths_, metrics, registry);
 
   PrefillStageOptions stage;
@@ -111,6 +127,25 @@ absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(
   RUNAHEAD_ASSIGN_OR_RETURN(role->stage_, PrefillStage::Create(stage, device, model, *role->paths_, *role->control_));
   RUNAHEAD_RETURN_IF_ERROR(CheckMemory(role->max_prefix_tokens(), *model));
   return role;
+}
+
+std::unique_ptr<DecodePaths> PrefillRole::MakePaths(const SliceStaging& staging,
+                                                    std::shared_ptr<SliceTransport> transport, MessageEngine& engine,
+                                                    SliceReceiver* own_store, PrefillMetrics& metrics,
+                                                    const PrefillProgress& progress) {
+  HandoffSenderOptions slices = CountedBy(metrics);
+  slices.lane = staging.going;
+  std::unique_ptr<HandoffSender> sender = std::make_unique<SliceSender>(std::move(transport), slices);
+  std::unique_ptr<PrefixLoader> prefixes = MakeMessagePrefixLoader(
+      engine, {.lane = staging.coming, .on_damaged = [&metrics] { metrics.CountDamagedFrame(); }});
+  if (own_store != nullptr) {
+    const PeerKey self = engine.self().key();
+    auto own = std::make_unique<SliceSender>(MakeInProcessTransport(*own_store, progress.copies), slices);
+    sender = std::make_unique<OwnStoreFirst>(self, std::move(own), std::move(sender));
+    auto own_prefix = MakeInProcessPrefixLoader(own_store->store(), staging.coming);
+    prefixes = std::make_unique<OwnPrefixFirst>(self, std::move(own_prefix), std::move(prefixes));
+  }
+  return std::make_unique<DecodePaths>(std::move(sender), std::move(prefixes));
 }
 
 // What waits for a worker that hangs would wait for ever: hand-off stops before the jobs are awaited, as edges do where

@@ -56,13 +56,19 @@ class PrefillRole {
   int64_t max_prefix_tokens_with_x() const { return stage_->max_prefix_tokens_with_x(); }
 
  private:
-  // Of slices, where the host cannot read the device's memory. Ends after who sends them.
+  // Of slices that go and of a prefix that comes, where the host cannot read the device's memory. Ends after who sends
+  // and loads them.
   struct SliceStaging {
     ~SliceStaging() {
-      if (lane != nullptr) lane->Stop();
+      for (const auto& lane : {going, coming}) {
+        if (lane != nullptr) lane->Stop();
+      }
     }
-    std::shared_ptr<StagingLane> lane;
+    std::shared_ptr<StagingLane> going, coming;
   };
+  static std::unique_ptr<DecodePaths> MakePaths(const SliceStaging& staging, std::shared_ptr<SliceTransport> transport,
+                                                MessageEngine& engine, SliceReceiver* own_store,
+                                                PrefillMetrics& metrics, const PrefillProgress& progress);
 
   PrefillRole() = default;
   std::unique_ptr<PrefillMetrics> metrics_;

@@ -111,6 +111,7 @@ v1::Capabilities WorkerEpoch::capabilities() const {
     capabilities.set_max_batch(static_cast<int32_t>(parts_.decode->max_batch()));
     capabilities.set_moves(parts_.decode->moves());
     capabilities.set_keeps_beginnings(parts_.decode->keeps_beginnings());
+    capabilities.set_lends_beginnings(parts_.decode->lends_beginnings());
   }
   if (parts_.decode != nullptr && parts_.decode->lane_profile().has_value()) {
     *capabilities.mutable_lane_profile() = ToProto(*parts_.decode->lane_profile());

@@ -7,6 +7,7 @@
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/fake_device.h"
 #include "worker/handoff/message_handoff.h"
+#include "worker/handoff/message_prefix.h"
 
 namespace runahead {
 namespace {
@@ -62,6 +63,7 @@ class Receiver {
       const std::string header = from_.ConsumeBytesAsString(sizeof(SliceWire));
       const auto slice = UnpackSlice(header);
       RUNAHEAD_CHECK(slice.has_value() == (header.size() == sizeof(SliceWire)));
+      CheckAsk(header);
       if (slice) return *slice;
     }
     Slice slice;
@@ -72,6 +74,15 @@ class Receiver {
     const auto again = UnpackSlice(PackSlice(slice));
     RUNAHEAD_CHECK(again && Describe(*again) == Describe(slice) && SeedOf(*again) == SeedOf(slice));
     return slice;
+  }
+
+  // Of a head that asks for rows, with whatever follows the slice's header as its address.
+  void CheckAsk(const std::string& header) {
+    const std::string address = from_.ConsumeRandomLengthString(30);
+    const auto ask = UnpackAsk(header + address);
+    const bool whole = header.size() == sizeof(SliceWire) && !address.empty();
+    RUNAHEAD_CHECK(!whole || (ask && PackAsk(*ask).size() == header.size() + address.size()));
+    if (ask) RUNAHEAD_CHECK(!ask->address.empty());
   }
 
   void Offer() {

@@ -109,6 +109,10 @@ class DecodeEngine {
   // (LeaseRequest::least_known_tokens). FAILED_PRECONDITION says why not. The same always; any thread may ask.
   absl::Status CheckKnown() const;
 
+  // Whether its sequences leave their KV to chains that compute the rest of prompts that begin alike, which takes no rows
+  // of prompts here (LeaseRequest::rest_handed). FAILED_PRECONDITION says why not. The same always; any thread may ask.
+  absl::Status CheckLends() const;
+
   // How many sequences are parked now; any thread may ask.
   int64_t parked() const { return parked_now_; }
 

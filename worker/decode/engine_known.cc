@@ -12,6 +12,13 @@ namespace runahead {
 // Only who computes rows of prompts goes on from a beginning.
 absl::Status DecodeEngine::CheckKnown() const {
   RUNAHEAD_RETURN_IF_ERROR(CheckRows());
+  return CheckLends();
+}
+
+absl::Status DecodeEngine::CheckLends() const {
+  if (options_.make_loop) {
+    return absl::FailedPreconditionError("this worker's steps keep KV elsewhere than in its store, or in fewer bits");
+  }
   if (store_.keeps()) return absl::OkStatus();
   return absl::FailedPreconditionError("this worker's store has X, or KV in fewer bits, and keeps nothing of it");
 }
@@ -29,7 +36,7 @@ absl::Status DecodeEngine::CopyKnown(KvStore::Sequence& kv) {
 }
 
 void DecodeEngine::KeepKnown(Active& active) {
-  if (prompts_ == nullptr) return;
+  if (!CheckLends().ok()) return;
   std::vector<int32_t> ids = active.request.prompt_ids;
   ids.insert(ids.end(), active.request.output_ids.begin(), active.request.output_ids.end());
   ids.resize(active.computed);
@@ -38,7 +45,7 @@ void DecodeEngine::KeepKnown(Active& active) {
 
 // Others may begin with it while this one is decoded: of its rows no step writes any.
 void DecodeEngine::KeepPrompt(Active& active) {
-  if (prompts_ == nullptr || std::exchange(active.kept_prompt, true)) return;
+  if (!CheckLends().ok() || std::exchange(active.kept_prompt, true)) return;
   active.kv->Keep(active.request.prompt_ids);
 }
 

@@ -15,6 +15,21 @@ Event DecodePaths::Push(const PeerId& decode, const Slice& slice, ConstBufferRef
   return acknowledged;
 }
 
+Event DecodePaths::Load(const PeerId& decode, const Slice& rows, BufferRef into) {
+  if (prefixes_ == nullptr) {
+    EventSource none;
+    none.Fire(absl::UnavailableError("this worker loads no prefixes"));
+    return none.event();
+  }
+  const Event loaded = prefixes_->Load(decode, rows, std::move(into));
+  loaded.OnFire([this, decode](const absl::Status& status) { OnEnd(decode, status); });
+  return loaded;
+}
+
+void DecodePaths::Drop(const LeaseId& lease) {
+  if (prefixes_ != nullptr) prefixes_->Drop(lease);
+}
+
 void DecodePaths::OnEnd(const PeerId& decode, const absl::Status& status) {
   MutexLock lock(mu_);
   if (gone_.contains({decode.incarnation, decode.epoch})) return;

@@ -38,8 +38,10 @@ inline bool IsOfHandoff(const PeerKey& key) {
   return key.generation == 0;
 }
 
-// For a SliceSender. The engine outlives it; one per engine. Its Stop closes hand-off's connections.
-std::shared_ptr<SliceTransport> MakeMessageSliceTransport(MessageEngine& engine);
+// For a SliceSender. The engine outlives it. Its Stop closes hand-off's connections. `kind` says who takes the slices
+// there: a store, or who asked for rows of a prefix.
+std::shared_ptr<SliceTransport> MakeMessageSliceTransport(MessageEngine& engine,
+                                                          MessageKind kind = MessageKind::kSlice);
 
 // Takes slices into a store from its construction on. Thread-safe; one thread of its own. Engine and receiver (the
 // checks) outlive it; one per engine. Destroying it closes hand-off's connections and ends every write.

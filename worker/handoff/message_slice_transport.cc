@@ -9,7 +9,7 @@ namespace {
 
 class MessageSliceTransport final : public SliceTransport, public std::enable_shared_from_this<MessageSliceTransport> {
  public:
-  explicit MessageSliceTransport(MessageEngine& engine) : engine_(engine) {}
+  MessageSliceTransport(MessageEngine& engine, MessageKind kind) : engine_(engine), kind_(kind) {}
 
   // An offered slice must be sent, so its staging memory is there before the offer. A slice without bytes needs none.
   void Send(const PeerId& to, const Slice& slice, Outbound bytes, Done done) override {
@@ -36,13 +36,14 @@ class MessageSliceTransport final : public SliceTransport, public std::enable_sh
   void Offer(const PeerId& to, const Slice& slice, Outbound bytes, Done done) RUNAHEAD_EXCLUDES(mu_) {
     {
       MutexLock lock(mu_);  // held while it is handed to the engine, so that none follows Stop
-      if (!stopped_) return engine_.Send(to, MessageKind::kSlice, PackSlice(slice), std::move(bytes), std::move(done));
+      if (!stopped_) return engine_.Send(to, kind_, PackSlice(slice), std::move(bytes), std::move(done));
     }
     bytes = {};
     done(absl::UnavailableError("the hand-off has stopped"));
   }
 
   MessageEngine& engine_;
+  const MessageKind kind_;
   Mutex mu_;
   bool stopped_ RUNAHEAD_GUARDED_BY(mu_) = false;
 };
@@ -76,8 +77,8 @@ std::optional<Slice> UnpackSlice(std::string_view header) {
   return slice;
 }
 
-std::shared_ptr<SliceTransport> MakeMessageSliceTransport(MessageEngine& engine) {
-  return std::make_shared<MessageSliceTransport>(engine);
+std::shared_ptr<SliceTransport> MakeMessageSliceTransport(MessageEngine& engine, MessageKind kind) {
+  return std::make_shared<MessageSliceTransport>(engine, kind);
 }
 
 }  // namespace runahead

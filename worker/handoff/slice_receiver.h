@@ -59,6 +59,7 @@ class SliceReceiver {
   void NoteDamaged() const;
 
   const std::shared_ptr<ProgressMeter>& progress() const { return options_.progress; }
+  KvStore& store() const { return store_; }
 
  private:
   struct Waiting {

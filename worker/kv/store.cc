@@ -140,7 +140,8 @@ absl::StatusOr<LeaseId> KvStore::Reserve(const LeaseRequest& request) {
   if (from_known) {
     RUNAHEAD_ASSIGN_OR_RETURN(known, HoldKnown(request, KvBlocksFor(expected), grows));
   }
-  const int64_t handed = from_known ? known.tokens : request.handed_tokens.value_or(request.prompt_tokens);
+  const bool rest_computed = from_known && !request.rest_handed;  // by the engine
+  const int64_t handed = rest_computed ? known.tokens : request.handed_tokens.value_or(request.prompt_tokens);
   Arrival arrival(options_.layers, arriving, std::move(kinds), request.kv_from, HiddenOf(handed));
   KvLease* from = nullptr;
   std::vector<int32_t> blocks = std::move(known.blocks);
@@ -162,7 +163,7 @@ absl::StatusOr<LeaseId> KvStore::Reserve(const LeaseRequest& request) {
   }
   const std::vector<int32_t> fresh = TakeBlocks(KvBlocksFor(first) - shared);
   if (from_known) arrival.Fix(known.tokens);
-  if (from_known || request.handed_tokens.has_value()) arrival.EndAt(std::max(handed, shared * kKvBlockTokens));
+  if (rest_computed || request.handed_tokens.has_value()) arrival.EndAt(std::max(handed, shared * kKvBlockTokens));
   const bool moves_in = request.arriving_tokens.has_value();
   for (const SliceKind kind : arrival.kinds()) {
     if (!moves_in) HandoffOf(kind).expected_bytes += arrival.Missing(kind) * RowBytes(kind);
@@ -178,8 +179,7 @@ absl::StatusOr<LeaseId> KvStore::Reserve(const LeaseRequest& request) {
   lease->not_kept = request.not_kept || moves_in;
   lease->known_answers = std::move(known.of_answer);
   lease->copied_from = known.copied_from;
-  for (const int64_t hidden : HiddenOf(handed)) lease->hole = std::max(lease->hole, hidden);
-  if (from_known) lease->hole = known.hole;
+  lease->hole = HoleOf(known, handed);
   if (lease->arrival.complete()) lease->completed.Fire(absl::OkStatus());  // nobody has asked for the event yet
   KvLease& added = *lease;
   const LeaseId id = leases_.Add(std::move(lease));

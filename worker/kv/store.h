@@ -73,14 +73,15 @@ class KvStore {
     std::unique_ptr<BounceBuffer::Room> room_;  // of bounce_
   };
 
-  // Rows of KV of an open sequence for who reads them while it is decoded: their blocks are given to nobody else while
-  // this lives, whatever becomes of the sequence. Used by one thread at a time.
+  // Rows of KV of an open sequence, or those that a lease began with, for who reads them while it is decoded or
+  // computed: their blocks are given to nobody else while this lives, whatever becomes of the lease. Used by one thread
+  // at a time.
   class Lent {
    public:
     Lent(Lent&&) noexcept;
     Lent& operator=(Lent&&) noexcept;
     ~Lent();  // its end may fire OnFreed
-    // Tokens [begin(), end()) of the sequence.
+    // Tokens [begin(), end()) of the sequence, or of the lease's prompt.
     int64_t begin() const { return begin_; }
     int64_t end() const { return end_; }
     // Those from `from` on, at least begin(), in token order, joined where they touch. As the store keeps them.
@@ -183,6 +184,10 @@ class KvStore {
   // prompt's, at most those. It is complete once that is there. NOT_FOUND as above. FAILED_PRECONDITION: no such
   // number, no such lease, it was said before, or bytes are under way still.
   absl::Status EndArrival(const LeaseId& lease, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
+  // Rows of KV of the first `tokens` tokens, at least 1, that the lease began with (least_known_tokens), whole blocks
+  // of them: of a begun one nobody says when it is copied. In layers with windows those may be absent that nobody sees
+  // behind what was known. NOT_FOUND as above. OUT_OF_RANGE: it began with fewer.
+  absl::StatusOr<Lent> LendKnown(const LeaseId& lease, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
   // Ends the lease; idempotent. An incomplete lease's Complete event fires CANCELLED. Open sequences and writes keep
   // the memory until they end.
   void Release(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
@@ -256,7 +261,7 @@ class KvStore {
   // INVALID_ARGUMENT where the lease cannot be complete with as many.
   absl::Status CheckHandedTokens(const LeaseRequest& request) const;
   absl::Status CheckArrivingTokens(const LeaseRequest& request) const;
-  absl::Status CheckKnownTokens(const LeaseRequest& request) const;
+  static absl::Status CheckKnownTokens(const LeaseRequest& request);
   // INVALID_ARGUMENT and OUT_OF_RANGE as Reserve's.
   absl::Status CheckRequest(const LeaseRequest& request) const;
   Stats::Handoff& HandoffOf(SliceKind kind) RUNAHEAD_REQUIRES(mu_);
@@ -272,6 +277,8 @@ class KvStore {
   // At most as many as are free. What was kept and used longest ago goes for them.
   std::vector<int32_t> TakeBlocks(int64_t count) RUNAHEAD_REQUIRES(mu_);
   void ForgetKept() RUNAHEAD_REQUIRES(mu_);
+  // Of a lease that begins with `known`, of whose prompt the first `handed` tokens come or are known.
+  int64_t HoleOf(const KnownPart& known, int64_t handed) const;
   void KeepLease(uint64_t lease, absl::Span<const int32_t> ids) RUNAHEAD_EXCLUDES(mu_);
   void EndCopies(uint64_t lease) RUNAHEAD_EXCLUDES(mu_);
   // All of the lease's blocks afterwards.

@@ -9,8 +9,11 @@
 
 namespace runahead {
 
-absl::Status KvStore::CheckKnownTokens(const LeaseRequest& request) const {
-  if (!request.least_known_tokens.has_value()) return absl::OkStatus();
+absl::Status KvStore::CheckKnownTokens(const LeaseRequest& request) {
+  if (!request.least_known_tokens.has_value()) {
+    if (!request.rest_handed) return absl::OkStatus();
+    return absl::InvalidArgumentError("rest_handed: goes with least_known_tokens alone");
+  }
   if (*request.least_known_tokens < 1 || *request.least_known_tokens >= request.prompt_tokens) {
     return absl::InvalidArgumentError(
         absl::StrFormat("least_known_tokens: is %d, and of a prompt of %d tokens it must be from 1 to %d",
@@ -19,6 +22,11 @@ absl::Status KvStore::CheckKnownTokens(const LeaseRequest& request) const {
   if (static_cast<int64_t>(request.prompt_ids.size()) != request.prompt_tokens) {
     return absl::InvalidArgumentError(absl::StrFormat("prompt_ids: has %d ids, and the prompt is of %d tokens",
                                                       request.prompt_ids.size(), request.prompt_tokens));
+  }
+  if (request.rest_handed && *request.least_known_tokens % kKvBlockTokens != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("least_known_tokens: is %d, and with rest_handed it must be a multiple of %d",
+                        *request.least_known_tokens, kKvBlockTokens));
   }
   const bool alone = !request.handed_tokens.has_value() && !request.arriving_tokens.has_value() && !request.with_x &&
                      request.share.tokens == 0;
@@ -31,7 +39,7 @@ absl::Status KvStore::CheckKnownTokens(const LeaseRequest& request) const {
 // lease begins with the whole blocks alone, if these are enough.
 absl::StatusOr<KvStore::KnownPart> KvStore::HoldKnown(const LeaseRequest& request, int64_t blocks, bool grows) {
   const int64_t least = *request.least_known_tokens;
-  absl::Span<const int32_t> ids = request.prompt_ids.first(request.prompt_tokens - 1);
+  absl::Span<const int32_t> ids = request.prompt_ids.first(request.rest_handed ? least : request.prompt_tokens - 1);
   for (;;) {
     Beginnings::Hit hit = kept_.Find(request.salt, ids);
     if (hit.tokens < least) {
@@ -56,6 +64,32 @@ absl::StatusOr<KvStore::KnownPart> KvStore::HoldKnown(const LeaseRequest& reques
     if (!begun || (waits && whole * kKvBlockTokens < least)) return room;
     ids = ids.first(whole * kKvBlockTokens);
   }
+}
+
+// Rows that windows hide from the first query behind what comes do not come; those of what is known may be there all
+// the same, from whoever left them.
+int64_t KvStore::HoleOf(const KnownPart& known, int64_t handed) const {
+  int64_t hole = known.hole;
+  for (const int64_t hidden : HiddenOf(handed)) {
+    if (hidden > known.tokens) hole = std::max(hole, hidden);
+  }
+  return hole;
+}
+
+absl::StatusOr<KvStore::Lent> KvStore::LendKnown(const LeaseId& id, int64_t tokens) {
+  Lent lent;
+  MutexLock lock(mu_);
+  RUNAHEAD_ASSIGN_OR_RETURN(const KvLease* const lease, leases_.Find(id));
+  const int64_t whole = static_cast<int64_t>(lease->known_answers.size()) / kKvBlockTokens * kKvBlockTokens;
+  if (tokens < 1 || tokens > whole) {
+    return absl::OutOfRangeError(absl::StrFormat(
+        "%s began with KV of %d tokens in whole blocks, and that of %d is asked for", LeaseName(id), whole, tokens));
+  }
+  lent.blocks_.assign(lease->blocks.begin(), lease->blocks.begin() + KvBlocksFor(tokens));
+  lent.end_ = tokens;
+  pool_.Share(lent.blocks_);
+  lent.store_ = this;
+  return lent;
 }
 
 void KvStore::EndCopies(uint64_t number) {

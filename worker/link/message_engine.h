@@ -35,12 +35,15 @@ enum class MessageKind : uint16_t {
   kEdgeControl = 4,
   kSlice = 5,
   kDeviceEdge = 7,
+  kPrefixAsk = 8,  // a header alone, but answered as a transfer is
+  kPrefixRows = 9,
 };
 inline constexpr MessageKind kFirstMessageKind = MessageKind::kEdgeFrame;
-inline constexpr size_t kMessageKinds = 8;  // all are below it
+inline constexpr size_t kMessageKinds = 10;  // all are below it
 // Messages of the other kinds are a header alone.
 constexpr bool IsTransfer(MessageKind kind) {
-  return kind == MessageKind::kEdgeFrame || kind == MessageKind::kSlice;
+  return kind == MessageKind::kEdgeFrame || kind == MessageKind::kSlice || kind == MessageKind::kPrefixAsk ||
+         kind == MessageKind::kPrefixRows;
 }
 
 // Bytes up to this size travel with their header.

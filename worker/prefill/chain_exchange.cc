@@ -18,7 +18,7 @@ void ChainExchange::Take(const FrameId& id, int64_t begin, int64_t end) {
   const bool stored = job().part == 0;
   const Reception received = stored ? Reception(job().prefix->Load(id.layer, first, into), nullptr, nullptr)
                                     : job().predecessor->Recv(id, into);
-  Expect(id, into, received, stored ? JobCause::kOwn : JobCause::kPeer);
+  Expect(id, into, received, stored ? JobCause::kDecode : JobCause::kPeer);
   if (job().tail()) return;
   const int64_t onward = std::max(first, FirstNeeded(id.layer, job().part + 1));
   if (onward < end) Forward(*job().successor, id, Rows(id.layer, onward, end), received, /*whole=*/onward == first);

@@ -68,7 +68,11 @@ absl::Status CheckJob(const PrefillJob& job, int64_t context_length, int64_t voc
   }
   if ((job.part > 0) != (job.predecessor != nullptr)) return refuse("part ", job.part, " and its predecessor disagree");
   if (job.tail() != (job.successor == nullptr)) return refuse("part ", job.part, " and its successor disagree");
-  if ((job.part == 0 && job.bounds[0] > 0) != (job.prefix != nullptr)) return refuse("bounds and prefix disagree");
+  if (job.part == 0 && job.bounds[0] > 0 && job.prefix == nullptr) {
+    return refuse("bounds: KV of the ", job.bounds[0],
+                  " tokens before the first part comes from a lease, and there is none");
+  }
+  if (job.prefix != nullptr && (job.part > 0 || job.bounds[0] == 0)) return refuse("bounds and prefix disagree");
   if (job.x_tokens < 0 || job.x_tokens > job.bounds.back()) {
     return refuse("x_tokens: ", job.x_tokens, " is not in [0, ", job.bounds.back(), "], the prompt's tokens");
   }

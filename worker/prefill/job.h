@@ -20,14 +20,17 @@
 
 namespace runahead {
 
-// KV of the tokens before a chain's first part (TSP has none), from elsewhere than a worker: a prefix store.
-// Thread-safe.
+// KV of the tokens before a chain's first part (TSP has none), from elsewhere than a prefill worker: from the decode
+// worker that has the job's lease. Thread-safe.
 class PrefixSource {
  public:
   virtual ~PrefixSource() = default;
-  // Fills `into` with the layer's rows of tokens [first, bounds[0]); fires when they are there, or with an error. First
-  // is above 0 where the layer's window hides what lies before it from all parts.
+  // Fills `into` with the layer's rows of tokens [first, bounds[0]); fires when they are there, or with an error: then
+  // nothing is written to it any more. First is above 0 where the layer's window hides what lies before it from all
+  // parts.
   virtual Event Load(int64_t layer, int64_t first, BufferRef into) = 0;
+  // The job has been stopped: what is being loaded, and what is asked for from now on, fires soon, with an error.
+  virtual void Drop() = 0;
 };
 
 // Part `part` owns prompt tokens [bounds[part], bounds[part+1]). The part before the last one is not the tail.
@@ -89,7 +92,7 @@ enum class JobCause {
   // edge never brought a frame whole.
   kPeer,
   kRouter,  // cancelled, out of time, or what no worker could have run
-  kDecode,  // the decode worker is gone or did not accept a slice
+  kDecode,  // the decode worker is gone, did not accept a slice, or did not give the prefix
 };
 
 struct JobEnd {

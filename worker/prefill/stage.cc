@@ -268,6 +268,7 @@ void PrefillStage::DropEdges(const PrefillJob& job, HandoffSender& handoff) {
     job.successor->Drop(job.id);
     job.successor->Finish(job.id);
   }
+  if (job.prefix != nullptr) job.prefix->Drop();
   if (job.lease.has_value()) handoff.Cancel(*job.lease);
 }
 

@@ -91,6 +91,7 @@ class PrefillStage {
   int64_t max_prefix_tokens_with_x() const;
   int64_t unfinished_jobs() const RUNAHEAD_EXCLUDES(mu_);
   int64_t vocab() const { return model_->config().vocab; }
+  RowForm kv_form() const { return FormOf(model_->kv_dtype()); }  // of rows of KV
 
  private:
   struct Running;

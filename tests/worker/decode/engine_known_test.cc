@@ -169,11 +169,34 @@ TEST_F(EngineKnown, WhoseFirstStepFailsLeavesNothing) {
   EXPECT_EQ(store_->stats().kept_bytes, 0);
 }
 
-TEST_F(EngineKnown, WhoComputesNoRowsOfPromptsLeavesNothing) {
-  MakeEngine(16);
-  RunToEnd(6, 300, 20);
-  EXPECT_EQ(store_->stats().kept_bytes, 0);
-  EXPECT_TRUE(absl::IsFailedPrecondition(engine_->CheckKnown()));
+// Who computes no rows of prompts leaves what ends to chains.
+TEST_F(EngineKnown, AChainsRestIsDecodedBehindWhatIsKnown) {
+  for (const int64_t step_rows : {0, 16}) {
+    MakeStore(64);
+    MakeEngine(16, step_rows);
+    EXPECT_EQ(engine_->CheckKnown().ok(), step_rows > 0);
+    EXPECT_EQ(engine_->CheckLends(), absl::OkStatus());
+    std::vector<int32_t> ids = RunToEnd(6, 300, 300);
+    for (int32_t i = 0; i < 90; ++i) ids.push_back((11 * i) % 60);
+    const auto tokens = static_cast<int64_t>(ids.size());
+    LeaseRequest request{.prompt_tokens = tokens, .total_tokens = tokens + 40};
+    request.least_known_tokens = 2 * kKvBlockTokens;
+    request.rest_handed = true;
+    request.prompt_ids = ids;
+    const absl::StatusOr<LeaseId> lease = store_->Reserve(request);
+    ASSERT_TRUE(lease.ok()) << lease.status();
+    EXPECT_EQ(store_->SizeOf(*lease)->known_answer_tokens, 2 * kKvBlockTokens - 300);
+    DecodeSequence sequence;
+    sequence.lease = *lease;
+    sequence.prompt_ids = ids;
+    sequence.output_ids = {7};  // the tail's
+    sequence.max_tokens = 40;
+    model_->prompt_rows = 0;
+    Fill(sequence);
+    EXPECT_EQ(Run(sequence), ExpectedTokens(sequence));
+    EXPECT_EQ(model_->prompt_rows, 0);
+    ExpectNothingHeld();
+  }
 }
 
 // Four begin with the same before the first of them has run.

@@ -37,13 +37,14 @@ inline DecodeSequence MakeHashSequence(KvStore& store, int seed, int64_t prompt,
   return MakeHashSequence(store, seed, prompt, max_tokens, prompt);
 }
 
-// Writes KV of the prompt's tokens that are handed off. It does nothing when the lease is gone.
+// Writes KV of the prompt's tokens that are handed off, behind those that are known. It does nothing when the lease is
+// gone.
 inline void FillHashKv(KvStore& store, const DecodeSequence& sequence, int64_t layer) {
   const absl::StatusOr<KvStore::Size> size = store.SizeOf(sequence.lease);
-  if (!size.ok() || size->handed_tokens == 0) return;
-  absl::StatusOr<KvStore::Write> write = store.BeginWrite(sequence.lease, layer, 0, size->handed_tokens);
+  if (!size.ok() || size->handed_tokens == size->known_tokens) return;
+  int64_t position = size->known_tokens;
+  absl::StatusOr<KvStore::Write> write = store.BeginWrite(sequence.lease, layer, position, size->handed_tokens);
   if (!write.ok()) return;
-  int64_t position = 0;
   for (const BufferRef& ref : write->destination()) {
     for (size_t offset = 0; offset < ref.size; offset += 16, ++position) {
       HashModel::WriteRow(ref.data() + offset, layer, position, sequence.prompt_ids[position]);

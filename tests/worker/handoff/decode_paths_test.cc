@@ -22,6 +22,18 @@ class HeldSender final : public HandoffSender {
   std::vector<EventSource> pushes;
 };
 
+// The same of loads.
+class HeldLoader final : public PrefixLoader {
+ public:
+  Event Load(const PeerId&, const Slice&, BufferRef) override {
+    loads.emplace_back();
+    return loads.back().event();
+  }
+  void Drop(const LeaseId&) override {}
+
+  std::vector<EventSource> loads;
+};
+
 class DecodePathsTest : public ::testing::Test {
  protected:
   // How many pushes were made in all, once what changed was taken a long time later.
@@ -31,7 +43,8 @@ class DecodePathsTest : public ::testing::Test {
   }
 
   HeldSender* sender_ = new HeldSender;
-  DecodePaths paths_{std::unique_ptr<HandoffSender>(sender_)};
+  HeldLoader* loader_ = new HeldLoader;
+  DecodePaths paths_{std::unique_ptr<HandoffSender>(sender_), std::unique_ptr<PrefixLoader>(loader_)};
   const PeerId decode_{"d", 7, {}, 2};
 };
 
@@ -48,6 +61,18 @@ TEST_F(DecodePathsTest, OneThatCannotBeReachedIsToldOfAndAskedUntilItAnswers) {
   ASSERT_EQ(changes.size(), 1u);
   EXPECT_TRUE(changes[0].status.ok());
   EXPECT_EQ(PushesAnHourLater(), 2u);
+}
+
+TEST_F(DecodePathsTest, OneWhosePrefixCannotBeReachedIsToldOfToo) {
+  for (int i = 0; i < 3; ++i) paths_.Load(decode_, {}, {});
+  loader_->loads[0].Fire(absl::CancelledError("dropped"));
+  loader_->loads[1].Fire(absl::NotFoundError("no such lease"));
+  EXPECT_TRUE(paths_.TakeChanges(MonotonicNow()).empty());
+  loader_->loads[2].Fire(absl::UnavailableError("gone"));
+  const std::vector<DecodePaths::State> changes = paths_.TakeChanges(MonotonicNow());
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_FALSE(changes[0].status.ok());
+  EXPECT_EQ(PushesAnHourLater(), 1u) << "and asked, with a slice";
 }
 
 TEST_F(DecodePathsTest, OneThatIsGoneForGoodIsNeverAskedAgain) {

@@ -28,8 +28,17 @@ struct Runner {
   bool grows = false, not_kept = false, complete = false, dead = false, copied = true;
   bool parked = false;
   int64_t has = 0;  // blocks
+  bool rest_handed = false;
   std::optional<KvStore::Sequence> open;
 };
+
+// Rows of one that may have ended since.
+struct Loan {
+  TokenIds ids;
+  KvStore::Lent rows;
+};
+
+enum class Beginning { kNone, kKnown, kRestHanded };
 
 class RandomisedKnown : public KvStoreKnown {
  protected:
@@ -85,7 +94,8 @@ class RandomisedKnown : public KvStoreKnown {
     }
   }
 
-  void Reserve(bool from_known) {
+  void Reserve(Beginning beginning) {
+    const bool from_known = beginning != Beginning::kNone;
     Runner runner;
     runner.prompt = 2 + Pick(900);
     runner.ids = PickIds(runner.prompt + Pick(300));
@@ -99,6 +109,12 @@ class RandomisedKnown : public KvStoreKnown {
     if (from_known) {
       request.least_known_tokens = 1 + Pick(Pick(2) == 0 ? 1 : runner.prompt - 1);
       request.prompt_ids = absl::MakeSpan(runner.ids).first(runner.prompt);
+    }
+    if (beginning == Beginning::kRestHanded) {
+      const int64_t blocks = (runner.prompt - 1) / kKvBlockTokens;
+      if (blocks == 0) return;
+      request.least_known_tokens = (1 + Pick(blocks)) * kKvBlockTokens;
+      request.rest_handed = runner.rest_handed = true;
     }
     request.salt = runner.salt;
     request.not_kept = runner.not_kept;
@@ -119,7 +135,8 @@ class RandomisedKnown : public KvStoreKnown {
       runner.known = store_->SizeOf(*id)->known_tokens;
       ASSERT_GE(runner.known, *request.least_known_tokens);
       ASSERT_LT(runner.known, runner.prompt);
-      runner.complete = true;
+      ASSERT_TRUE(!runner.rest_handed || runner.known == *request.least_known_tokens);
+      runner.complete = !runner.rest_handed;
       runner.copied = runner.known % kKvBlockTokens == 0;
       ++hits_;
     }
@@ -130,7 +147,10 @@ class RandomisedKnown : public KvStoreKnown {
   void GetOn(Runner& runner) {
     if (!runner.complete) {
       if (runner.dead) return;
-      FillAll(runner.id, runner.prompt);
+      for (int64_t layer = 0; layer < kLayers; ++layer) {
+        ASSERT_TRUE(Fill(runner.id, layer, runner.known, runner.prompt).ok());
+      }
+      ASSERT_TRUE(store_->Complete(runner.id).fired());
       runner.complete = true;
       return;
     }
@@ -143,7 +163,7 @@ class RandomisedKnown : public KvStoreKnown {
       MakeCopies(*runner.open);
       runner.copied = true;
       runner.computed = runner.known;
-      if (runner.known == 0) Compute(runner, runner.prompt);  // what came
+      if (runner.known == 0 || runner.rest_handed) Compute(runner, runner.prompt);  // what came
       return;
     }
     const int64_t end = std::min<int64_t>(static_cast<int64_t>(runner.ids.size()), runner.computed + 1 + Pick(300));
@@ -155,6 +175,30 @@ class RandomisedKnown : public KvStoreKnown {
       runner.has += more;
     }
     Compute(runner, end);
+  }
+  // All of what it began with, in whole blocks, or some of it; of one that has ended or was parked nothing.
+  void Lend(const Runner& runner) {
+    const int64_t whole = runner.known / kKvBlockTokens * kKvBlockTokens;
+    const int64_t tokens = whole == 0 ? 1 : 1 + Pick(whole);
+    absl::StatusOr<KvStore::Lent> lent = store_->LendKnown(runner.id, tokens);
+    ASSERT_EQ(lent.ok(), whole > 0 && !runner.dead) << lent.status();
+    if (lent.ok()) loans_.push_back({runner.ids, *std::move(lent)});
+  }
+  void EndLoan(std::list<Loan>::iterator loan) {
+    const std::vector<uint64_t> hashes = Hashes(loan->ids);
+    for (int64_t layer = 0; layer < kLayers; ++layer) {
+      int64_t begin = 0;
+      for (const KvSpan& span : loan->rows.Spans(layer, 0)) {
+        ForMarks(begin, begin + span.tokens, [&](int64_t t) {
+          Mark mark;
+          std::memcpy(&mark, span.rows.data() + (t - begin) * kRowBytes, sizeof(mark));
+          ASSERT_EQ(mark, (Mark{layer, hashes[t], t})) << "token " << t << " that was lent";
+        });
+        begin += span.tokens;
+      }
+    }
+    loans_.erase(loan);
+    ++lent_;
   }
   void Park(Runner& runner) {
     if (!runner.open.has_value() || !runner.grows) return;
@@ -192,6 +236,9 @@ class RandomisedKnown : public KvStoreKnown {
       case 4:
         if (runner->open.has_value()) Verify(*runner);
         return;
+      case 5:
+        if (loans_.size() < 4) return Lend(*runner);
+        return EndLoan(std::next(loans_.begin(), Pick(static_cast<int64_t>(loans_.size()))));
       default:
         return GetOn(*runner);
     }
@@ -208,7 +255,8 @@ class RandomisedKnown : public KvStoreKnown {
     const bool all_open =
         std::all_of(runners_.begin(), runners_.end(), [](const Runner& runner) { return runner.open.has_value(); });
     const auto seen = static_cast<int64_t>(of_open.size());
-    EXPECT_TRUE(all_open ? used == seen : used >= seen) << used << " in use, and " << seen << " of open ones";
+    EXPECT_TRUE(all_open && loans_.empty() ? used == seen : used >= seen)
+        << used << " in use, and " << seen << " of open ones";
     return used;
   }
   void Check() {
@@ -218,19 +266,22 @@ class RandomisedKnown : public KvStoreKnown {
     ASSERT_EQ(stats.leases, std::count_if(runners_.begin(), runners_.end(), [](const Runner& r) { return !r.dead; }));
     int64_t most = 0;  // without sharing
     for (const Runner& runner : runners_) most += runner.has + (runner.copied ? 0 : 1);
+    for (const Loan& loan : loans_) most += KvBlocksFor(loan.rows.end());
     ASSERT_LE(stats.used_bytes / kBlockBytes, most);
   }
 
   std::mt19937 random_{11};
   std::list<Runner> runners_;
-  int refused_ = 0, hits_ = 0, parked_ = 0, kept_ = 0;
+  std::list<Loan> loans_;
+  int refused_ = 0, hits_ = 0, parked_ = 0, kept_ = 0, lent_ = 0;
 };
 
 TEST_F(RandomisedKnown, EveryoneReadsItsOwnAndNothingLeaks) {
   for (int step = 0; step < 200'000; ++step) {
     const int64_t action = Pick(12);
     if (action < 4) {
-      if (runners_.size() < 12) Reserve(/*from_known=*/action > 1);
+      const Beginning beginnings[] = {Beginning::kNone, Beginning::kNone, Beginning::kKnown, Beginning::kRestHanded};
+      if (runners_.size() < 12) Reserve(beginnings[action]);
     } else if (action == 4 && Pick(2000) == 0) {
       store_->BeginEpoch(store_->epoch() + 1);
       for (Runner& runner : runners_) runner.dead = true;
@@ -246,7 +297,9 @@ TEST_F(RandomisedKnown, EveryoneReadsItsOwnAndNothingLeaks) {
   EXPECT_GT(hits_, 5000);
   EXPECT_GT(parked_, 500);
   EXPECT_GT(kept_, 5000);
+  EXPECT_GT(lent_, 1000);
   EXPECT_GT(Evicted(), 1000);
+  while (!loans_.empty()) EndLoan(loans_.begin());
   while (!runners_.empty()) Close(runners_.begin());
   EXPECT_EQ(Used(), 0);
   EXPECT_EQ(Promised(), 0);

@@ -20,6 +20,7 @@ class GivenPrefix : public PrefixSource {
     std::memcpy(into.data(), rows + static_cast<size_t>(first) * row_bytes_, into.size);
     return Event();
   }
+  void Drop() override {}
 
  private:
   const size_t row_bytes_;

@@ -116,17 +116,18 @@ TEST_F(CauseTest, ASliceThatIsRefusedIsTheDecodeWorkers) {
   EXPECT_GE(std::count(causes.begin(), causes.end(), JobCause::kDecode), 1);
 }
 
-// A store of prefixes that has lost one.
+// A decode worker's that comes damaged.
 class NoPrefix : public PrefixSource {
  public:
   Event Load(int64_t, int64_t, BufferRef) override {
     EventSource source;
-    source.Fire(absl::DataLossError("the disk is gone"));
+    source.Fire(absl::DataLossError("it came damaged"));
     return source.event();
   }
+  void Drop() override {}
 };
 
-TEST_F(CauseTest, WhatFailsOnTheWorkerItselfIsItsOwn) {
+TEST_F(CauseTest, APrefixThatDoesNotComeIsTheDecodeWorkers) {
   const std::vector<int64_t> bounds = {10, 20, 40, 60};
   for (int i = 2; i >= 0; --i) {
     PrefillJob job = chain_.JobOf(kJob, 0, i, bounds, Ids(), {}, true, absl::InfiniteFuture());
@@ -134,8 +135,8 @@ TEST_F(CauseTest, WhatFailsOnTheWorkerItselfIsItsOwn) {
     chain_.member(i).stage->Start(std::move(job));
     if (i > 0) chain_.member(i).trace.Await(kJob, 0, TracePoint::kQkvEnd);
   }
-  EXPECT_EQ(EndOf(0).cause, JobCause::kOwn);
-  EXPECT_EQ(EndOf(0).status, absl::DataLossError("the disk is gone"));
+  EXPECT_EQ(EndOf(0).cause, JobCause::kDecode);
+  EXPECT_EQ(EndOf(0).status, absl::DataLossError("it came damaged"));
   ExpectPeers({1, 2});
 }
 

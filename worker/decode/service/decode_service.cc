@@ -105,7 +105,10 @@ absl::Status DecodeService::CheckReserve(const v1::ReserveRequest& request) cons
 }
 
 absl::Status DecodeService::CheckKnown(const v1::ReserveRequest& request) const {
-  if (!request.has_least_known_tokens()) return absl::OkStatus();
+  if (!request.has_least_known_tokens()) {
+    if (!request.rest_handed()) return absl::OkStatus();
+    return InvalidField("rest_handed", "must be false without least_known_tokens");
+  }
   if (request.least_known_tokens() < 1 || request.least_known_tokens() >= request.prompt_tokens()) {
     return InvalidField("least_known_tokens", "must be at least 1, and less than prompt_tokens");
   }
@@ -114,7 +117,12 @@ absl::Status DecodeService::CheckKnown(const v1::ReserveRequest& request) const 
   if (request.prompt_ids_size() != request.prompt_tokens()) {
     return InvalidField("prompt_ids", "must have prompt_tokens ids with least_known_tokens");
   }
-  return engine_.CheckKnown();
+  if (!request.rest_handed()) return engine_.CheckKnown();
+  if (request.least_known_tokens() % kKvBlockTokens != 0) {
+    return InvalidField("least_known_tokens",
+                        absl::StrCat("must be a multiple of ", kKvBlockTokens, " with rest_handed"));
+  }
+  return engine_.CheckLends();
 }
 
 LeaseRequest DecodeService::LeaseFor(const v1::ReserveRequest& request) const {
@@ -129,6 +137,7 @@ LeaseRequest DecodeService::LeaseFor(const v1::ReserveRequest& request) const {
   wanted.parked_first = request.parked_first();
   if (request.has_least_known_tokens()) {
     wanted.least_known_tokens = request.least_known_tokens();
+    wanted.rest_handed = request.rest_handed();
     wanted.prompt_ids = request.prompt_ids();
   }
   wanted.salt = request.salt();
@@ -148,7 +157,7 @@ grpc::ServerUnaryReactor* DecodeService::Reserve(grpc::CallbackServerContext* co
     if (!size.ok()) return Reply(context, size.status());  // the epoch ended meanwhile
     reply->set_known_tokens(static_cast<int32_t>(size->known_tokens));
     reply->set_known_output_tokens(static_cast<int32_t>(size->known_answer_tokens));
-    reply->set_handed_tokens(reply->known_tokens());
+    if (!wanted.rest_handed) reply->set_handed_tokens(reply->known_tokens());
   }
   if (lease.ok()) {
     *reply->mutable_lease() = LeaseToProto(*lease);

@@ -11,6 +11,7 @@
 #include "worker/link/metered_edge.h"
 #include "worker/metrics/link_metrics.h"
 #include "worker/model/check_sampling.h"
+#include "worker/prefill/lease_prefix.h"
 #include "worker/prefill/service/job_from_proto.h"
 #include "worker/service/proto_convert.h"
 
@@ -165,6 +166,10 @@ void PrefillControl::OnStart(const v1::StartJob& start) {
   if (const Known* known = Find(start.successor()); !job.tail() && known != nullptr) {
     job.successor = known->edge;
     job.successor_name = known->name;
+  }
+  const bool begins_behind = job.part == 0 && !job.bounds.empty() && job.bounds[0] > 0;
+  if (begins_behind && job.lease.has_value()) {
+    job.prefix = std::make_shared<LeasePrefix>(paths_, job, stage_->kv_form());
   }
   const JobEnd refused = CheckStart(job, stage_->vocab());
   if (!refused.status.ok()) {

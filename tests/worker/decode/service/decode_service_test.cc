@@ -531,6 +531,47 @@ TEST_F(DecodeServiceKnown, BadRequestsNameTheField) {
   EXPECT_EQ(BlamedField(TryReserve(request).status()), "arriving_tokens");
 }
 
+TEST_F(DecodeServiceKnown, AChainsRestIsHandedOffBehindExactlySoMany) {
+  std::vector<int32_t> ids = RunToEnd(1);
+  ids.insert(ids.end(), {4, 5, 6});
+  v1::ReserveRequest request = ForKnown(ids, kKvBlockTokens);
+  request.set_rest_handed(true);
+  const absl::StatusOr<v1::ReserveReply> reply = TryReserve(request);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->known_tokens(), kKvBlockTokens);
+  EXPECT_EQ(reply->known_output_tokens(), 0);
+  EXPECT_FALSE(reply->has_handed_tokens()) << "all of the others are";
+  DecodeSequence next;
+  next.lease = LeaseFromProto(reply->lease());
+  next.prompt_ids = ids;
+  next.output_ids = {3};
+  next.max_tokens = 20;
+  EXPECT_FALSE(store_->Complete(next.lease).fired());
+  FillHashKv(*store_, next);
+  EXPECT_EQ(*Generate(ToProto(next)), ExpectedTokens(next));
+  request.set_least_known_tokens(100);
+  EXPECT_EQ(BlamedField(TryReserve(request).status()), "least_known_tokens");
+  request.clear_least_known_tokens();
+  EXPECT_EQ(BlamedField(TryReserve(request).status()), "rest_handed");
+}
+
+// It takes no rows of prompts; what is kept elsewhere than in the store is lent to nobody.
+TEST_F(DecodeServiceTcp, LendsABeginningToAChainWithoutRowsOfPrompts) {
+  EXPECT_EQ(engine_->CheckLends(), absl::OkStatus());
+  EXPECT_FALSE(engine_->CheckKnown().ok());
+}
+TEST_F(DecodeServiceOverWindows, RefusesToLendABeginningToAChain) {
+  grpc::ClientContext context;
+  v1::ReserveRequest request;
+  v1::ReserveReply reply;
+  request.set_prompt_tokens(kKvBlockTokens + 1);
+  request.set_total_tokens(kKvBlockTokens + 20);
+  request.set_least_known_tokens(kKvBlockTokens);
+  request.set_rest_handed(true);
+  for (int i = 0; i <= kKvBlockTokens; ++i) request.add_prompt_ids(1);
+  EXPECT_EQ(stub_->Reserve(&context, request, &reply).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+}
+
 TEST_F(DecodeServiceRows, BadRequestsNameTheField) {
   EXPECT_EQ(BlamedField(ReserveExpecting(10, 20, 9).status()), "expected_tokens");
   EXPECT_EQ(BlamedField(ReserveExpecting(10, 20, 21).status()), "expected_tokens");

@@ -295,6 +295,29 @@ TEST_F(PrefillControlTest, TellsOnceThatADecodeWorkerIsOutOfReachAndThatItAnswer
   EXPECT_TRUE(paths.TakeChanges(begin + absl::Seconds(30)).empty());
 }
 
+// KV of the tokens before the first part is in the lease, and the head gets it from there.
+TEST_F(PrefillControlTest, AJobBehindAPrefixTakesItFromItsLeaseOrIsRefused) {
+  v1::StartJob start = Job(1);
+  start.clear_bounds();
+  for (const int bound : {5, 10}) start.add_bounds(bound);  // the tail has the ids of all
+  control_.OnStart(start);
+  const JobEnd refused = chain_.member(0).news.AwaitEnd(1);
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.cause, JobCause::kRouter);
+  EXPECT_THAT(std::string(refused.status.message()), HasSubstr("bounds: KV of the 5 tokens before the first part"));
+  start.set_job(2);
+  start.mutable_lease()->set_number(3);
+  start.mutable_decode()->set_name("d");
+  control_.OnStart(start);
+  const JobEnd end = chain_.member(0).news.AwaitEnd(2);
+  EXPECT_EQ(end.status.code(), absl::StatusCode::kUnavailable) << "this control loads no prefixes";
+  EXPECT_EQ(end.cause, JobCause::kDecode);
+  start.set_job(3);
+  start.set_interleave(true);
+  control_.OnStart(start);
+  EXPECT_EQ(chain_.member(0).news.AwaitEnd(3).status.code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(JobFromProto, TakesTheScheduleOrAChain) {
   v1::StartJob start;
   for (const auto& [proto, schedule] :
