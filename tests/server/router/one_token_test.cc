@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tests/server/router/known_fixture.h"
+#include "tests/testing/fake_clock.h"
 
 namespace runahead {
 namespace {
@@ -147,11 +148,22 @@ TEST_F(OneTokenTest, WithoutASlotNobodyIsAsked) {
   EXPECT_EQ(runs.Finish().ids(), Whole());
 }
 
-TEST_F(OneTokenTest, AWorkerThatDoesNotAnswerIsNotWaitedFor) {
-  StartKeeping({.decode = 1});
-  parts_->keep_patience = absl::Milliseconds(50);
+class OneTokenPatienceTest : public OneTokenTest {
+ protected:
+  testing::FakeClock clock_;
+};
+
+TEST_F(OneTokenPatienceTest, AWorkerThatDoesNotAnswerIsNotWaitedForLong) {
+  StartKeeping({.decode = 1, .stall_timeout = absl::Hours(24), .clock = &clock_});
+  parts_->keep_patience = absl::Milliseconds(500);
   ChangeDecode([](FakeBehaviour& b) { b.answers_leases = false; });
-  ExpectChain(Ask(One()));
+  Call call(*stub_, One(), kInVain);
+  Has().AwaitUnanswered(1);
+  for (int look = 0; look < 5; ++look) {
+    clock_.AwaitWaiters(1);
+    clock_.Advance(absl::Milliseconds(100));
+  }
+  ExpectChain(call.Finish());
   ChangeDecode([](FakeBehaviour& b) { b.answers_leases = true; });
   Has().AwaitLeases(0);
 }
