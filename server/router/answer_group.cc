@@ -116,6 +116,7 @@ Task<> AnswerGroup::Answer(int32_t answer, v1::GenerateRequest request, AnswerSh
                     tenant_, std::move(share.grant), {answer, answers_, this});
     const absl::Status status = co_await session.Run(std::move(settled));
     record = session.Record(status);
+    if (const auto prompt = session.HandOverPrompt(); prompt != nullptr) co_await prompt->Run(cancel_);
     memory = session.HandOverMemory();
   }
   if (!record.status.ok()) Failed(answer, record.status);

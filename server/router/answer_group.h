@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,6 +42,9 @@ class AnswerGroup final : private AnswerSiblings {
   // Gives all answers, each message with the answer that it is of. The first error of one ends the others. Whatever the
   // end, nothing of any is left. `settled` as Session::Run's, of answer 0.
   Task<absl::Status> Run(std::function<void()> settled = [] {});
+
+  // None: the answers that come later begin with it, so that the group waits for it.
+  std::unique_ptr<LeavingPrompt> HandOverPrompt() { return nullptr; }
 
   // What the log is to say of the call, once Run() has returned with `status`: of answer 0, with the tokens and
   // failovers of all.

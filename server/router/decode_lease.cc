@@ -45,6 +45,14 @@ Task<absl::StatusOr<v1::ReserveReply>> Ask(const LiveWorker& worker, const Decod
   co_return reply;
 }
 
+absl::Status CheckAble(const LiveWorker& worker, const DecodeLease::Need& need) {
+  if (need.arriving_tokens && !worker.capabilities.moves()) {
+    return absl::FailedPreconditionError("takes no sequences that run elsewhere");
+  }
+  if (need.keeps && !KeepsPrompts(worker)) return absl::FailedPreconditionError("keeps no prompts");
+  return absl::OkStatus();
+}
+
 // A worker that does not say how many it counts gave memory for all.
 int32_t CountedTokens(const v1::ReserveReply& reply, const DecodeLease::Need& need) {
   return reply.counted_tokens() > 0 ? reply.counted_tokens() : need.total_tokens;
@@ -65,6 +73,10 @@ int32_t MaxXTokens(const Placement& placement) {
   return static_cast<int32_t>(prompt);
 }
 
+bool KeepsPrompts(const LiveWorker& worker) {
+  return worker.capabilities.keeps_beginnings() && worker.capabilities.window() == 0;
+}
+
 Task<absl::StatusOr<std::unique_ptr<DecodeLease>>> DecodeLease::Reserve(
     const Need& need, const FleetQueue::Ticket& ticket, absl::Span<const std::shared_ptr<const LiveWorker>> chain,
     FleetQueue& queue, Fleet& fleet, Sequencer& sequencer, Clock& clock, CancelToken& cancel) {
@@ -72,9 +84,8 @@ Task<absl::StatusOr<std::unique_ptr<DecodeLease>>> DecodeLease::Reserve(
   absl::Status refused = absl::UnavailableError("the decode workers were lost, or began to drain, just now");
   for (const std::shared_ptr<const LiveWorker>& worker : workers) {
     if (need.known && worker != need.known->at) continue;
-    if (need.arriving_tokens && !worker->capabilities.moves()) {
-      if (absl::IsUnavailable(refused))
-        refused = absl::FailedPreconditionError("takes no sequences that run elsewhere");
+    if (const absl::Status able = CheckAble(*worker, need); !able.ok()) {
+      if (absl::IsUnavailable(refused)) refused = able;
       continue;
     }
     if (const absl::Status may_ask = queue.LeaseAsked(ticket, need.of_worker(), *worker); !may_ask.ok()) {

@@ -23,6 +23,10 @@ namespace runahead {
 // buffers hold its prefix only without, or it begins behind known tokens.
 int32_t MaxXTokens(const Placement& placement);
 
+// Whether the worker has KV of a whole prompt for others once that is handed off and decoded. Where windows hide rows,
+// its last token cannot be computed anew behind that.
+bool KeepsPrompts(const LiveWorker& worker);
+
 // Whether a worker is there is for its connection to judge, which gives a silent one up sooner: then the call ends.
 // This is for one that answers pings and not Reserve.
 inline constexpr absl::Duration kReservePatience = absl::Seconds(6);
@@ -46,6 +50,7 @@ class DecodeLease {
     bool avoid_silent = false;  // the ticket avoids those who did not answer in time (FleetQueue::Avoid)
     std::string salt = {};      // only prompts with the same know what is kept of the sequence
     bool not_kept = false;      // nothing is kept of it
+    bool keeps = false;         // only workers are asked that keep the prompt for others (KeepsPrompts)
     // Only one worker is asked, and only for a lease with KV of so many of the prompt's first tokens, or more. It
     // computes the others; `rest_handed`: a chain does, and KV of exactly so many is to be there.
     struct Known {
@@ -64,9 +69,9 @@ class DecodeLease {
   // Asks one decode worker after the other, as FleetQueue::RankDecode ranks them. RESOURCE_EXHAUSTED when all that are
   // ready have no slot or no memory now, or keep what they have for older tickets; OUT_OF_RANGE when no empty store
   // could hold it; UNAVAILABLE when none that could is ready, or it was lost meanwhile, FAILED_PRECONDITION when none
-  // takes sequences that run elsewhere; `cancel`'s status. With `known`, what that worker said, NOT_FOUND where it does
-  // not have as much, or RESOURCE_EXHAUSTED or UNAVAILABLE where it may not be asked now. `chain` will hand off to it.
-  // `queue`, `fleet`, `sequencer` and `clock` must outlive the lease.
+  // takes sequences that run elsewhere, or keeps prompts where that is wanted; `cancel`'s status. With `known`, what
+  // that worker said, NOT_FOUND where it does not have as much, or RESOURCE_EXHAUSTED or UNAVAILABLE where it may not
+  // be asked now. `chain` will hand off to it. `queue`, `fleet`, `sequencer` and `clock` must outlive the lease.
   static Task<absl::StatusOr<std::unique_ptr<DecodeLease>>> Reserve(
       const Need& need, const FleetQueue::Ticket& ticket, absl::Span<const std::shared_ptr<const LiveWorker>> chain,
       FleetQueue& queue, Fleet& fleet, Sequencer& sequencer, Clock& clock, CancelToken& cancel);

@@ -99,6 +99,10 @@ InferenceService::InferenceService(const RouterParts& parts, const ServiceLimits
   Unary("GetTrace", &InferenceService::GetTrace);
 }
 
+InferenceService::~InferenceService() {
+  ends_.Cancel(absl::CancelledError("the router ends"));
+}
+
 absl::StatusOr<DrainGate::Pass> InferenceService::Enter() {
   DrainGate* const gate = gate_;
   if (gate == nullptr) return absl::UnavailableError("the router is starting");
@@ -220,6 +224,7 @@ Task<> InferenceService::Answer(Answering& answering, GenerateReactor& reactor,
   if (timeout != nullptr) timeout->End();
   parts_.metrics.RequestFinished(status.code(), parts_.clock.Now() - arrival);
   RequestRecord record = answering.Record(status);
+  if (auto prompt = answering.HandOverPrompt(); prompt != nullptr) steps_.Start(Leave(std::move(prompt)));
   reactor.End(status);
   // Where it stalled earlier, the session has ended with that.
   const absl::Status taken = co_await reactor.AwaitEnd();
@@ -227,6 +232,10 @@ Task<> InferenceService::Answer(Answering& answering, GenerateReactor& reactor,
     record.status = absl::Status(taken.code(), absl::StrCat("cut off: ", taken.message()));
   }
   LogRequest(record);
+}
+
+Task<> InferenceService::Leave(std::unique_ptr<LeavingPrompt> prompt) {
+  co_await prompt->Run(ends_);
 }
 
 void InferenceService::CutOff(const absl::Status& why) {

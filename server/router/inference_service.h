@@ -41,6 +41,7 @@ class InferenceService final : public MessageService<v1::Inference> {
   // `parts`, `keys` and what `door` names must outlive the service; destroy the gRPC server before it. `keys` says who
   // may call; null: anybody.
   InferenceService(const RouterParts& parts, const ServiceLimits& limits, CallDoor door = {}, KeyDoor* keys = nullptr);
+  ~InferenceService() override;
 
   // Where calls get their pass: the server's gate, which exists only once the server runs. Calls that come before are
   // UNAVAILABLE. `gate` must outlive all calls.
@@ -87,6 +88,8 @@ class InferenceService final : public MessageService<v1::Inference> {
   template <typename Answering>
   Task<> Answer(Answering& answering, GenerateReactor& reactor, std::unique_ptr<SessionPlaces::Place> place,
                 RequestTimeout* timeout, absl::Time arrival);
+  // To its end, beside the call that brought it.
+  Task<> Leave(std::unique_ptr<LeavingPrompt> prompt);
   void Forget(const std::shared_ptr<GenerateReactor>& reactor) RUNAHEAD_EXCLUDES(mu_);
 
   const RouterParts& parts_;
@@ -97,6 +100,7 @@ class InferenceService final : public MessageService<v1::Inference> {
   absl::flat_hash_set<std::shared_ptr<GenerateReactor>> calls_ RUNAHEAD_GUARDED_BY(mu_);  // not ended
   absl::Status cut_ RUNAHEAD_GUARDED_BY(mu_);                                             // not OK: what CutOff said
   SessionPlaces places_;
+  CancelToken ends_;      // of what goes on without a call
   ThreadExecutor steps_;  // the last, for what runs there uses the rest
 };
 

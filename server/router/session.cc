@@ -59,18 +59,32 @@ Task<absl::Status> Session::Run(std::function<void()> settled) {
   }
   ticket_.reset();
   settled();
-  coming_.reset();
+  const bool leaves = status.ok() && PromptOnItsWay();
+  if (!leaves) coming_.reset();
   LearnOutput(status);
   LearnBeginning();  // before the client hears of the end: what it sends next may begin so
   SettleGrant();     // before the client hears of the end: it may send the next one then
   if (status.ok()) Finish();
-  if (run_ != nullptr && prefill_needed_) run_->Cancel();
+  if (run_ != nullptr && prefill_needed_ && !leaves) run_->Cancel();
   const absl::Status told = NamingTheDeadline(WithWayOn(status));
   report_.EndTrace(Traced(told));
-  run_.reset();
   rest_.reset();
+  if (leaves) co_return told;
+  run_.reset();
   lease_.reset();
   co_return told;
+}
+
+std::unique_ptr<LeavingPrompt> Session::HandOverPrompt() {
+  if (run_ == nullptr) return nullptr;
+  v1::DecodeRequest request = MakeDecodeRequest();
+  request.clear_rules();
+  request.set_max_tokens(1);
+  ByteBudget::Lease memory = memory_.Split(kBytesPerId * static_cast<int64_t>(prompt_.size()));
+  return std::make_unique<LeavingPrompt>(
+      LeavingPrompt::Parts{std::move(prompt_), salt_, std::move(memory), std::move(request), std::move(lease_),
+                           std::move(run_), std::move(coming_), deadline_},
+      *router_.known, router_.fleet, router_.clock);
 }
 
 Task<absl::Status> Session::Prepare() {

@@ -32,6 +32,7 @@
 #include "server/router/key_account.h"
 #include "server/router/known_index.h"
 #include "server/router/large_text_turns.h"
+#include "server/router/leaving_prompt.h"
 #include "server/router/live_table.h"
 #include "server/router/move_places.h"
 #include "server/router/output_forecast.h"
@@ -87,6 +88,8 @@ struct RouterParts {
   absl::Duration move_patience = absl::Milliseconds(500);
   // A sequence that could not move is asked for again after so long: others end meanwhile, or workers come back.
   absl::Duration move_again = absl::Seconds(1);
+  // How long a decode worker may take to reserve for what others may begin with, where the first token waits for that.
+  absl::Duration keep_patience = absl::Milliseconds(500);
 };
 
 // Where responses go.
@@ -107,13 +110,17 @@ class Session {
           CancelToken& cancel, ResponseSink& sink, const std::optional<TraceContext>& caller = std::nullopt,
           ByteBudget::Lease memory = {}, std::string tenant = {}, KeyGrant grant = {}, AnswerRole role = {});
 
-  // Answers the request. Whatever the end, no work, lease or place of it is left in the pool. `settled` is called, once
-  // or more, where it holds up nobody's start any more: with its first token, or when it has to wait for a decode
-  // worker.
+  // Answers the request. Whatever the end, no work, lease or place of it is left in the pool, but for what
+  // HandOverPrompt gives. `settled` is called, once or more, where it holds up nobody's start any more: with its first
+  // token, or when it has to wait for a decode worker.
   Task<absl::Status> Run(std::function<void()> settled = [] {});
 
   // What the request has taken, once Run() has returned: for whoever holds what the client has not read yet.
   ByteBudget::Lease HandOverMemory() { return std::move(memory_); }
+
+  // The prompt, where a decode worker is to keep it that does not have all of it yet; else null. To be run without
+  // whoever waits for the answer. Once, when Run() has returned and Record() has been called.
+  std::unique_ptr<LeavingPrompt> HandOverPrompt();
 
   // What the log is to say, once Run() has returned with `status`.
   RequestRecord Record(const absl::Status& status) const;
@@ -147,7 +154,9 @@ class Session {
   Task<absl::Status> AwaitReturn(const absl::Status& absent, WorkerRole missing, uint64_t returns,
                                  absl::Duration at_least, absl::Time until);
   Task<absl::Status> TakeLease();  // for what run_ brings
-  void ExpectOutput();             // anew
+  // For an answer of one token: for those alone that begin alike, where memory and a slot are free now.
+  Task<absl::Status> TakeLeaseToKeep();
+  void ExpectOutput();  // anew
   DecodeLease::Need NeedOfAnswer() const;
   DecodeLease::Need NeedOfDecode() const;  // beside what run_ takes
   // A decode worker that may have KV of the prompt's beginning, where the first token is expected sooner with that.
@@ -167,7 +176,8 @@ class Session {
   // Continue, or false: it is to be computed. Nothing: it has given its place back, and waited for one that begins
   // alike, in vain.
   Task<absl::StatusOr<std::optional<bool>>> LookAgain(bool after_full, const std::function<void()>& settled);
-  // Until KV of a prompt that begins alike is there, or will not be. `alone`: what it expected without waiting.
+  // Until KV of a prompt that begins alike is there, or will not be, or it has waited for long enough. `alone`: what it
+  // expected without waiting.
   Task<absl::Status> AwaitAlike(const ComingBeginnings::Awaited& awaited, absl::Duration alone);
   // Where its chain was to begin behind what a worker has, which that does not give: it is to compute the whole prompt.
   // False where it does so already.
@@ -201,8 +211,12 @@ class Session {
   absl::Status WithWayOn(const absl::Status& status) const;
   void LearnOutput(const absl::Status& status) const;
   void LearnBeginning() const;  // of what lease_'s worker has decoded
+  // By what it asks for, whether others may begin with its prompt.
+  bool MayLeavePrompt() const;
   // Whether lease_'s worker has KV of the whole prompt for others once it decodes.
-  bool LeavesPrompt() const;
+  bool LeavesPrompt() const { return MayLeavePrompt() && lease_ != nullptr && KeepsPrompts(lease_->worker()); }
+  // Whether the answer ended with its first token, and the prompt is on its way to such a worker still.
+  bool PromptOnItsWay() const { return run_ != nullptr && prefill_needed_ && LeavesPrompt(); }
   // Where it will not, its siblings wait for nothing: each computes the prompt.
   void LetSiblingsCompute() {
     if (role_.siblings != nullptr && !LeavesPrompt()) role_.siblings->MayBegin();
@@ -266,6 +280,7 @@ class Session {
   v1::Plan plan_;  // of what was started last
   bool told_started_ = false;
   bool left_prompt_ = false;  // LeavePrompt has been called
+  bool has_waited_ = false;   // for prompts that begin alike, for as long as it may
   std::optional<Answer> answer_;
   // The run goes before the lease: first nothing is written to it any more, then it is given back.
   std::unique_ptr<DecodeLease> lease_;

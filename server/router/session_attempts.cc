@@ -178,7 +178,7 @@ v1::Plan Session::PlanOfRun() const {
   plan.set_schedule(std::string(ScheduleName(placement.plan.schedule)));
   for (const auto& worker : placement.chain) plan.add_workers(worker->capabilities.name());
   for (int64_t part : placement.plan.parts) plan.add_parts(static_cast<int32_t>(part));
-  if (lease_ != nullptr) {
+  if (lease_ != nullptr && max_tokens_ > 1) {
     plan.set_decode_worker(lease_->worker().capabilities.name());
     plan.set_known_tokens(lease_->known_tokens());
     plan.set_known_output_tokens(lease_->known_output_tokens());

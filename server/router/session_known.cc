@@ -98,7 +98,8 @@ Task<absl::StatusOr<std::optional<bool>>> Session::LookAgain(bool after_full, co
   const std::shared_ptr<const PartitionTable> table = router_.table.Get();
   ComingBeginnings::Entered entered =
       router_.coming->Enter(salt_, prompt_, now + alone, [&](const ComingBeginnings::Alike& alike) {
-        return router_.queue.PaysToWait(chain_.tokens, alike.tokens, alike.waiting, alone, alike.ready - now, *table);
+        return !has_waited_ &&
+               router_.queue.PaysToWait(chain_.tokens, alike.tokens, alike.waiting, alone, alike.ready - now, *table);
       });
   coming_ = std::move(entered.computed);
   if (coming_ != nullptr) co_return false;
@@ -122,6 +123,7 @@ Task<absl::Status> Session::AwaitAlike(const ComingBeginnings::Awaited& awaited,
     co_await wake.Until(router_.clock, std::min(until, deadline_));
   }
   report_.Lap(TtftStage::kQueue);
+  has_waited_ = !awaited.over().cancelled();
   RUNAHEAD_CO_RETURN_IF_ERROR(cancel_.status());
   co_return InTime("while a prompt that begins alike was computed");
 }
@@ -156,11 +158,9 @@ void Session::BeginContinuation() {
   Began(std::move(plan));
 }
 
-// Where windows hide rows, a prompt's last token cannot be computed anew behind what was handed off.
-bool Session::LeavesPrompt() const {
-  if (!router_.known->on() || request_.no_cache() || request_.has_experiment() || lease_ == nullptr) return false;
-  const v1::Capabilities& worker = lease_->worker().capabilities;
-  return worker.keeps_beginnings() && worker.window() == 0 && static_cast<int64_t>(prompt_.size()) > kLeastKnownTokens;
+bool Session::MayLeavePrompt() const {
+  return router_.known->on() && !request_.no_cache() && !request_.has_experiment() &&
+         static_cast<int64_t>(prompt_.size()) > kLeastKnownTokens;
 }
 
 // The worker keeps the prompt from the first token on that it draws, before it sends that.

@@ -136,8 +136,7 @@ void Session::ExpectOutput() {
 
 Task<absl::Status> Session::TakeLease() {
   ExpectOutput();
-  if (max_tokens_ <= 1) coming_.reset();
-  if (max_tokens_ <= 1) co_return absl::OkStatus();  // the tail's token is all, or is not wanted: nothing to hand off
+  if (max_tokens_ <= 1) co_return co_await TakeLeaseToKeep();  // the tail's token is all, or is not wanted
   const DecodeLease::Need need = NeedOfDecode();
   absl::StatusOr<std::unique_ptr<DecodeLease>> lease = co_await DecodeLease::Reserve(
       need, *ticket_, run_->placement().chain, router_.queue, router_.fleet, router_.sequencer, router_.clock, cancel_);
@@ -145,6 +144,25 @@ Task<absl::Status> Session::TakeLease() {
   RUNAHEAD_CO_RETURN_IF_ERROR(lease.status());
   lease_ = *std::move(lease);
   if (behind_) CountContinuation(absl::OkStatus(), *behind_);
+  if (!LeavesPrompt()) coming_.reset();
+  co_return absl::OkStatus();
+}
+
+// The request itself needs none: it neither waits for one nor ends where there is none, nor is it tried again twice
+// where that went wrong.
+Task<absl::Status> Session::TakeLeaseToKeep() {
+  if (max_tokens_ == 1 && MayLeavePrompt() && !failed_before_) {
+    DecodeLease::Need need = NeedOfAnswer();
+    need.keeps = true;
+    need.avoid_silent = true;
+    need.patience = router_.keep_patience;
+    absl::StatusOr<std::unique_ptr<DecodeLease>> lease =
+        co_await DecodeLease::Reserve(need, *ticket_, run_->placement().chain, router_.queue, router_.fleet,
+                                      router_.sequencer, router_.clock, cancel_);
+    report_.Lap(TtftStage::kReserve);
+    RUNAHEAD_CO_RETURN_IF_ERROR(cancel_.status());
+    if (lease.ok()) lease_ = *std::move(lease);
+  }
   if (!LeavesPrompt()) coming_.reset();
   co_return absl::OkStatus();
 }

@@ -252,7 +252,7 @@ void FakeWorker::WriteFirstToken(uint64_t job, int32_t id) {
   report.mutable_first_token()->set_job(job);
   *report.mutable_first_token()->mutable_token() = Sampled(id);
   report.mutable_first_token()->set_queue_s(0.25e-6);
-  report.mutable_first_token()->set_prefill_s(0.5e-6);
+  report.mutable_first_token()->set_prefill_s(absl::ToDoubleSeconds(behaviour_.prefill_takes));
   Write(report);
 }
 

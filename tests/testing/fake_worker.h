@@ -24,8 +24,9 @@ namespace runahead::testing {
 
 // What a fake worker does by itself. Changed only through FakeWorker::Change.
 struct FakeBehaviour {
-  bool first_token = true;   // the tail reports a first token when it is started
-  bool done = true;          // every member reports its end when it is started
+  bool first_token = true;                                // the tail reports a first token when it is started
+  bool done = true;                                       // every member reports its end when it is started
+  absl::Duration prefill_takes = absl::Nanoseconds(500);  // as the first token says
   bool scores = true;        // and before that what its tokens were given, where that is asked for, in chunks of two
   absl::Status prefill_end;  // not OK: how a member ends when it is started, by its own fault
   bool pong = true;

@@ -86,18 +86,26 @@ grpc::Status FakeWorker::Generate(grpc::ServerContext* context, const v1::Decode
   grpc::Status status;
   const int64_t prompt = request.has_output_from() ? request.output_from() : request.prompt_ids_size();
   const int64_t known = request.has_output_from() ? request.prompt_ids_size() - request.output_from() : 1;
-  for (int64_t index = known; index < request.max_tokens();) {
-    const auto may_move = [&]() RUNAHEAD_REQUIRES(mu_) {
-      return to_move_.contains(request.lease().number()) && behaviour_.answers_moves;
-    };
-    const auto ends = [&]() RUNAHEAD_REQUIRES(mu_) {
-      return stopping_ || context->IsCancelled() || !leases_.contains(request.lease().number());
-    };
-    while (index > behaviour_.decode_until && !ends() && !behaviour_.generate_end && !may_move()) {
+  const auto ends = [&]() RUNAHEAD_REQUIRES(mu_) {
+    return stopping_ || context->IsCancelled() || !leases_.contains(request.lease().number());
+  };
+  const auto hold = [&](int64_t index, const auto& may_go_on) RUNAHEAD_REQUIRES(mu_) {
+    while (index > behaviour_.decode_until && !may_go_on()) {
       if (!std::exchange(counted, true)) ++decodes_;
       changed_.NotifyAll();
       changed_.WaitFor(mu_, absl::Milliseconds(20));  // the synchronous API tells a cancellation only when asked
     }
+  };
+  if (known >= request.max_tokens()) {  // it waits for the prompt's KV alone
+    hold(known, [&]() RUNAHEAD_REQUIRES(mu_) { return ends() || behaviour_.generate_end; });
+    if (ends()) status = {grpc::StatusCode::CANCELLED, "stopped"};
+  }
+  for (int64_t index = known; index < request.max_tokens();) {
+    const auto may_move = [&]() RUNAHEAD_REQUIRES(mu_) {
+      return to_move_.contains(request.lease().number()) && behaviour_.answers_moves;
+    };
+    const auto may_go_on = [&]() RUNAHEAD_REQUIRES(mu_) { return ends() || behaviour_.generate_end || may_move(); };
+    hold(index, may_go_on);
     if (index > behaviour_.decode_until && behaviour_.generate_end) {
       status = *behaviour_.generate_end;
       break;
@@ -133,7 +141,7 @@ grpc::Status FakeWorker::Generate(grpc::ServerContext* context, const v1::Decode
     *last.mutable_spans() = behaviour_.spans;
     writer->Write(last);
   }
-  Keep(request, prompt, output);
+  if (known < request.max_tokens() || status.ok()) Keep(request, prompt, output);
   leases_.erase(request.lease().number());
   running_.erase(request.lease().number());
   changed_.NotifyAll();

@@ -106,6 +106,7 @@ void RouterFixture::Start(const RouterSetup& setup) {
       /*tenant_weights=*/{}, std::make_unique<OutputForecast>(setup.reserve),
       std::make_unique<KnownIndex>(setup.known_beginnings, *fleet_, *metrics_)});
   parts_->move_patience = setup.move_patience;
+  parts_->keep_patience = kInVain;
   registry_ = std::make_unique<WorkerRegistry>(*fleet_, *sequencer_, model_, setup.dtype, RealClock());
   service_ = std::make_unique<InferenceService>(
       *parts_, ServiceLimits{setup.max_sessions, setup.stall_timeout, setup.max_streams}, CallDoor(), setup.keys);

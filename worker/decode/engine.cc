@@ -160,9 +160,8 @@ DecodeEngine::DecodeEngine(Device& device, std::shared_ptr<const Model> model, K
       sampler_(std::move(sampler)),
       progress_(options_.progress != nullptr ? options_.progress : std::make_shared<ProgressMeter>()),
       inbox_(std::make_shared<Inbox>(progress_)),
-      masks_(options_.grammars == nullptr
-                 ? nullptr
-                 : std::make_unique<MaskMaker>([inbox = inbox_] { inbox->MaskMade(); })),
+      masks_(options_.grammars == nullptr ? nullptr
+                                          : std::make_unique<MaskMaker>([inbox = inbox_] { inbox->MaskMade(); })),
       stream_(std::move(stream)),
       loop_(std::move(loop)),
       prompts_(std::move(prompts)),
@@ -234,8 +233,8 @@ absl::StatusOr<SequenceNumber> DecodeEngine::Add(DecodeSequence sequence, std::s
     store_.Release(lease);
     return valid;
   }
-  // Nothing to decode: no reason to wait for KV.
-  const Event complete = finished ? Event() : WhenAll({store_.Complete(lease), ready});
+  // Nothing to decode: no reason to wait for KV, unless others may begin with it.
+  const Event complete = finished && !CheckKnown().ok() ? Event() : WhenAll({store_.Complete(lease), ready});
   complete.OnFire([inbox = inbox_, number](const absl::Status& status) { inbox->Complete(number, status); });
   return number;
 }
@@ -314,13 +313,14 @@ void DecodeEngine::Admit(SequenceNumber number, const absl::Status& kv_complete)
   if (it == sequences_.end()) return;
   if (!kv_complete.ok()) return End(number, kv_complete);
   Active& active = *it->second;
-  if (active.Finished()) return End(number, absl::OkStatus());
+  if (active.Finished() && !CheckKnown().ok()) return End(number, absl::OkStatus());
   absl::StatusOr<KvStore::Sequence> kv = store_.Open(active.request.lease);
   if (!kv.ok()) return End(number, kv.status());
   active.kv = *std::move(kv);
   active.computed = active.kv->handed_tokens();
   if (absl::Status copied = CopyKnown(*active.kv); !copied.ok()) return End(number, std::move(copied));
   active.Waited("wait_kv", clock_.Now());
+  if (active.Finished()) return End(number, absl::OkStatus());  // which keeps it
   waiting_.push_back(number);
 }
 

@@ -92,10 +92,12 @@ class DecodeEngine {
   ~DecodeEngine();
 
   // Takes the lease over: it is given back when the sequence ends, whatever the reason. The sequence waits for the
-  // lease's KV, and for the grammar of its rules, without holding up others, then joins at a step boundary. All further outcomes go to `sink`, also from
-  // before Add returns. Errors here, after which the sink is not called: FAILED_PRECONDITION when the lease is decoded
-  // already (its owner keeps it); INVALID_ARGUMENT when it was reserved for another prompt length or for fewer tokens,
-  // and what CheckSequence, CheckTokens and, for a lease that grows, too, CheckRows find (the lease is given back).
+  // lease's KV, and for the grammar of its rules, without holding up others, then joins at a step boundary; where its
+  // output is at its end already it ends, and leaves its prompt to others (CheckKnown). All further outcomes go to
+  // `sink`, also from before Add returns. Errors here, after which the sink is not called: FAILED_PRECONDITION when the
+  // lease is decoded already (its owner keeps it); INVALID_ARGUMENT when it was reserved for another prompt length or
+  // for fewer tokens, and what CheckSequence, CheckTokens and, for a lease that grows, too, CheckRows find (the lease
+  // is given back).
   absl::StatusOr<SequenceNumber> Add(DecodeSequence sequence, std::shared_ptr<DecodeSink> sink);
 
   // Whether steps may take a sequence to `tokens` tokens, of prompt and output: StepLoop::CheckTokens.

@@ -146,6 +146,30 @@ TEST_F(EngineKnown, APromptIsKnownFromItsFirstTokenDrawnHereOn) {
   ExpectNothingHeld();
 }
 
+// Its answer is one token, which a chain has drawn: it has nothing to decode, and waits for the KV of its prompt.
+TEST_F(EngineKnown, WhoseOutputIsAtItsEndLeavesItsPromptWithoutAStep) {
+  for (const bool stopped : {false, true}) {
+    SCOPED_TRACE(stopped);
+    DecodeSequence sequence = MakeSequence(stopped ? 17 : 18, 300, stopped ? 50 : 1);
+    if (stopped) sequence.stop_ids = sequence.output_ids;
+    const int passes = passes_;
+    const std::shared_ptr<CollectingSink> sink = Add(sequence);
+    EXPECT_TRUE(absl::IsNotFound(store_->Reserve(LeastKnown(sequence.prompt_ids)).status())) << "KV is on its way";
+    Fill(sequence);
+    EXPECT_EQ(sink->AwaitEnd(), absl::OkStatus());
+    EXPECT_EQ(sink->ids(), std::vector<int32_t>());
+    EXPECT_EQ(passes_, passes);
+    ExpectNothingHeld();
+    ExpectGoesOn(Known(sequence.prompt_ids, 20), 299);
+  }
+}
+
+TEST_F(EngineKnown, WhoseOutputIsAtItsEndWaitsForNothingWhereNothingIsKept) {
+  MakeEngine(16);
+  EXPECT_EQ(Add(MakeSequence(19, 300, 1))->AwaitEnd(), absl::OkStatus());
+  ExpectNothingHeld();
+}
+
 // The step wrote no row of the prompt, which steps before it have read.
 TEST_F(EngineKnown, WhoseStepFailsLeavesItsPromptAlone) {
   bad_ = {310};
