@@ -277,9 +277,8 @@ class HttpTest(DoorTest):
 class ToolFormTest(DoorTest):
     """A model whose template writes calls as no other, a list of JSON behind a word, and takes ids as Mistral's does."""
 
-    TEMPLATE = ("{{ tools|tojson if tools }}{% for m in messages %}<|im_start|>{{ m.role }}\n"
-                "{% if m.tool_calls %}{% set c = m.tool_calls[0] %}{{ raise_exception('an id has nine') if c.id|length != 9 }}"
-                "Call: [{{ c.function|tojson }}]{% else %}{{ m.content }}{% endif %}"
+    TEMPLATE = ("{{ tools|tojson if tools }}{% for m in messages %}<|im_start|>{{ m.role }}\n{% for c in m.tool_calls or [] %}"
+                "Call: [{{ c.function|tojson if c.id|length == 9 else raise_exception('id') }}]{% endfor %}{{ m.content }}"
                 "<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}").encode()
     TOOL = {"type": "function", "function": {"name": "weather", "parameters": {
         "type": "object", "properties": {"sky": {"enum": ["clear", "grey"]}}, "required": ["sky"],
@@ -292,6 +291,7 @@ class ToolFormTest(DoorTest):
         end = file.index(b"{% if add_generation_prompt %}", begin)
         end = file.index(b"{% endif %}", end) + len(b"{% endif %}")
         room = end - begin - len(cls.TEMPLATE) - len(b"{##}")  # the file says how long the template is
+        assert room >= 0, room
         cls.model.write_bytes(file[:begin] + cls.TEMPLATE + b"{#" + b" " * room + b"#}" + file[end:])
 
     def forced(self, tool):
