@@ -263,6 +263,7 @@ class HttpTest(DoorTest):
     def test_what_no_client_should_send_is_refused_and_the_door_goes_on(self):
         for body in ([], "text", {"messages": "hi"}, {"messages": [{}]}, {"messages": [{"role": "user", "content": 5}]},
                      {"messages": [{"role": "user", "content": "hi"}], "max_tokens": "many"},
+                     {"messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "web_search"}]},
                      {"messages": [{"role": "user", "content": "hi"}], "temperature": 1e300},
                      {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}):
             with self.subTest(body=body):
@@ -274,11 +275,14 @@ class HttpTest(DoorTest):
 
 @fixture.unittest.skipIf(openai is None, "no openai SDK")
 class ToolFormTest(DoorTest):
-    """A model whose template writes calls as no other: a list of JSON behind a word."""
+    """A model whose template writes calls as no other, a list of JSON behind a word, and takes ids as Mistral's does."""
 
-    TEMPLATE = (r"{{ tools | tojson if tools }}{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
-                r"{% if m.tool_calls %}Call: [{{ m.tool_calls[0].function | tojson }}]{% else %}{{ m.content }}{% endif %}"
-                r"<|im_end|>{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}").encode()
+    TEMPLATE = ("{{ tools|tojson if tools }}{% for m in messages %}<|im_start|>{{ m.role }}\n{% for c in m.tool_calls or [] %}"
+                "Call: [{{ c.function|tojson if c.id|length == 9 else raise_exception('id') }}]{% endfor %}{{ m.content }}"
+                "<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}").encode()
+    TOOL = {"type": "function", "function": {"name": "weather", "parameters": {
+        "type": "object", "properties": {"sky": {"enum": ["clear", "grey"]}}, "required": ["sky"],
+        "additionalProperties": False}}}
 
     @classmethod
     def prepare(cls):
@@ -287,13 +291,42 @@ class ToolFormTest(DoorTest):
         end = file.index(b"{% if add_generation_prompt %}", begin)
         end = file.index(b"{% endif %}", end) + len(b"{% endif %}")
         room = end - begin - len(cls.TEMPLATE) - len(b"{##}")  # the file says how long the template is
+        assert room >= 0, room
         cls.model.write_bytes(file[:begin] + cls.TEMPLATE + b"{#" + b" " * room + b"#}" + file[end:])
 
-    def test_a_forced_call_is_written_as_the_template_writes_one(self):
-        tool = {"type": "function", "function": {"name": "weather", "parameters": {
-            "type": "object", "properties": {"sky": {"enum": ["clear", "grey"]}}, "required": ["sky"],
-            "additionalProperties": False}}}
+    def forced(self, tool):
+        """The only call of an answer to the first question."""
         asked = {"messages": [{"role": "user", "content": "Rain?"}], "tools": [tool], "tool_choice": "required",
+                 "max_tokens": 200}
+        status, text = self.post("/v1/chat/completions", asked)
+        self.assertEqual(status, 200, text)
+        (call,) = json.loads(text)["choices"][0]["message"]["tool_calls"]
+        return call
+
+    def test_a_call_and_its_result_go_back(self):
+        call = self.forced(self.TOOL)
+        for sent, wanted in ((call["id"], 200), ("call_" + call["id"], 400)):
+            messages = [{"role": "user", "content": "Rain?"}, {"role": "assistant", "tool_calls": [{**call, "id": sent}]},
+                        {"role": "tool", "tool_call_id": sent, "content": "none"}]
+            status, text = self.post("/v1/chat/completions", {"messages": messages, "tools": [self.TOOL], "max_tokens": 4})
+            self.assertEqual(status, wanted, text)
+
+    def test_forced_arguments_are_an_object_whatever_the_parameters_say(self):
+        place = {"type": "object", "properties": {"sky": {"const": "clear"}}, "required": ["sky"]}
+        for parameters in ({"anyOf": [{"type": "string"}, place]}, {"$ref": "#/$defs/p", "$defs": {"p": place}},
+                           {**place, "type": ["null", "object"]}, {"enum": [1, {"sky": "clear"}]}):
+            with self.subTest(parameters=parameters):
+                call = self.forced({"type": "function", "function": {"name": "weather", "parameters": parameters}})
+                self.assertEqual(call["function"]["name"], "weather")
+                self.assertEqual(json.loads(call["function"]["arguments"]), {"sky": "clear"})
+        status, text = self.post("/v1/chat/completions", {
+            "messages": [{"role": "user", "content": "Rain?"}], "tool_choice": "required",
+            "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "array"}}}]})
+        self.assertEqual(status, 400, text)
+        self.assertEqual(json.loads(text)["error"]["param"], "tools[0].function.parameters")
+
+    def test_a_forced_call_is_written_as_the_template_writes_one(self):
+        asked = {"messages": [{"role": "user", "content": "Rain?"}], "tools": [self.TOOL], "tool_choice": "required",
                  "seed": 5, "logprobs": True}
         status, text = self.post("/v1/chat/completions", asked)
         self.assertEqual(status, 200, text)

@@ -83,7 +83,8 @@ void CheckCalls(const absl::StatusOr<OpenAiCalls>& calls, absl::string_view text
 // What is told apart of a text that comes in pieces of so many bytes, with borders between.
 std::string ToldApart(absl::string_view text, size_t piece, const DoorFacts& facts) {
   ReasoningParser thinking(facts.reasoning_format == "think_open");
-  ToolCallParser calling(*ToolFormatOf(facts.tool_format));
+  static const auto* names = new ToolNames(new absl::flat_hash_set<std::string>{"f", "g"});
+  ToolCallParser calling(*ToolFormatOf(facts.tool_format), *names);
   std::string thought, said, content;
   std::vector<ToolCallPart> calls;
   for (size_t at = 0; at < text.size(); at += piece) thinking.Feed(text.substr(at, piece), thought, said);

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "runahead/v1/inference.pb.h"
 #include "server/gateway/openai/error.h"
+#include "server/gateway/openai/tool_names.h"
 
 namespace runahead {
 
@@ -38,6 +39,7 @@ struct OpenAiCalls {
   std::string model;                        // as the answer names it
   bool echo = false;                        // the prompt stands before the answer, with logprobs its tokens, too
   std::string tool_format;                  // of calls in the answer; empty: none are looked for
+  ToolNames tool_names = {};                // of the tools that it may call
   bool one_tool_call = false;               // what comes behind the first call is left out
   std::string reasoning_format;             // of what was thought; empty: it is not told apart
   SentMembers sent = {};                    // for errors of the service

@@ -1,7 +1,9 @@
+#include <cstdint>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "server/base/random.h"
 #include "server/gateway/openai/choice_writer.h"
 #include "server/gateway/openai/json_text.h"
@@ -12,6 +14,28 @@
 namespace runahead {
 namespace {
 
+// The ids of one choice's calls: nine letters and digits, for Mistral's templates take no others back. None comes
+// twice.
+class CallIds {
+ public:
+  std::string Next() {
+    next_ = (next_ + kStride) % kCount;
+    std::string id;
+    for (uint64_t rest = next_; id.size() < kLength; rest /= kCharacters.size())
+      id += kCharacters[rest % kCharacters.size()];
+    return id;
+  }
+
+ private:
+  static constexpr absl::string_view kCharacters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+  static constexpr size_t kLength = 9;
+  static constexpr uint64_t kCount = 13'537'086'546'263'552;  // 62^9
+  // Prime to kCount, so that all others come before one comes again; the next id does not look like the one before.
+  static constexpr uint64_t kStride = 8'366'379'594'239'857;
+
+  uint64_t next_ = RandomBits64() % kCount;
+};
+
 // A chat's text, told apart.
 class ChatText {
  public:
@@ -19,7 +43,7 @@ class ChatText {
     if (calls.reasoning_format == "think") thinking_.emplace(/*inside=*/false);
     if (calls.reasoning_format == "think_open") thinking_.emplace(/*inside=*/true);
     const std::optional<ToolFormat> format = ToolFormatOf(calls.tool_format);
-    if (format.has_value()) calling_.emplace(*format, calls.one_tool_call);
+    if (format.has_value()) calling_.emplace(*format, calls.tool_names, calls.one_tool_call);
   }
 
   void Add(absl::string_view text) {
@@ -121,9 +145,9 @@ class ChatChoice : public ChoiceWriter {
         AddToJson(calls, absl::StrCat("{", index, "\"function\":{", arguments));
         continue;
       }
-      const std::string id = absl::StrCat("call_", absl::Hex(RandomBits64(), absl::kZeroPad16));
-      AddToJson(calls, absl::StrCat("{", index, "\"id\":\"", id, "\",\"type\":\"function\",\"function\":{\"name\":",
-                                    JsonString(call.name), ",", arguments));
+      AddToJson(calls, absl::StrCat("{", index, "\"id\":\"", ids_.Next(),
+                                    "\",\"type\":\"function\",\"function\":{\"name\":", JsonString(call.name), ",",
+                                    arguments));
     }
     return calls;
   }
@@ -141,6 +165,7 @@ class ChatChoice : public ChoiceWriter {
   ChatText text_;
   ChatLogprobs logprobs_;
   int called_ = 0;  // calls of tools that were begun
+  CallIds ids_;
   absl::string_view reason_ = "null";
 };
 

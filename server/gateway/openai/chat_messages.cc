@@ -115,55 +115,6 @@ absl::Status ReadMessages(JsonObject& body, v1::ChatMessages& chat, std::vector<
   return messages->ForElements([&](JsonSlice message) { return AddMessage(message, chat, ignored); });
 }
 
-constexpr char kToolChoices[] = "\"auto\", \"none\", \"required\" or the name of a tool";
-
-// {"type": "function", "function": {"name"}}.
-absl::StatusOr<ToolUse> ReadNamedTool(JsonSlice value) {
-  RUNAHEAD_ASSIGN_OR_RETURN(JsonObject choice, JsonObject::Read(value, "tool_choice"));
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<std::string> type, choice.String("type"));
-  const std::optional<JsonSlice> named = choice.Find("function");
-  if (type.value_or("function") != "function" || !named.has_value()) {
-    return InvalidField("tool_choice", "it names no function");
-  }
-  RUNAHEAD_ASSIGN_OR_RETURN(JsonObject function, JsonObject::Read(*named, "tool_choice.function"));
-  RUNAHEAD_ASSIGN_OR_RETURN(std::optional<std::string> name, function.String("name"));
-  if (!name.has_value()) return InvalidField("tool_choice.function.name", "it is missing");
-  return ToolUse{.may_call = true, .must_call = true, .name = std::move(name)};
-}
-
-absl::StatusOr<ToolUse> ReadToolChoice(JsonObject& body) {
-  const std::optional<JsonSlice> choice = body.Find("tool_choice");
-  if (!choice.has_value()) return ToolUse{.may_call = true};
-  if (choice->kind() == JsonSlice::Kind::kObject) return ReadNamedTool(*choice);
-  if (choice->kind() != JsonSlice::Kind::kString) return body.Wrong("tool_choice", *choice, kToolChoices);
-  const std::string name = choice->String();
-  if (name == "auto" || name == "none" || name == "required") {
-    return ToolUse{.may_call = name != "none", .must_call = name == "required"};
-  }
-  return InvalidField("tool_choice",
-                      absl::StrCat("\"", Printable(name), "\" is not supported here; ", kToolChoices, " is allowed"));
-}
-
-// Where `tools` has the first of this name; 0 where it has none.
-int IndexOf(const std::string& name, JsonSlice tools) {
-  int index = 0, found = -1;
-  const auto named = [&](JsonSlice tool) -> absl::Status {
-    RUNAHEAD_ASSIGN_OR_RETURN(JsonObject whole, JsonObject::Read(tool, "tools"));
-    const std::optional<JsonSlice> described = whole.Find("function");
-    if (!described.has_value()) return absl::OkStatus();
-    RUNAHEAD_ASSIGN_OR_RETURN(JsonObject function, JsonObject::Read(*described, "tools"));
-    RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<std::string> own, function.String("name"));
-    if (own == name && found < 0) found = index;
-    return absl::OkStatus();
-  };
-  const absl::Status all = tools.ForElements([&](JsonSlice tool) {
-    const absl::Status one = named(tool);
-    ++index;
-    return one;
-  });
-  return all.ok() ? std::max(found, 0) : 0;  // what is no tool is refused later
-}
-
 }  // namespace
 
 absl::Status ReadChatMembers(JsonObject& body, v1::ChatMessages& chat, std::vector<std::string>& ignored) {
@@ -176,20 +127,6 @@ absl::Status ReadChatMembers(JsonObject& body, v1::ChatMessages& chat, std::vect
   RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<bool> generation, body.Bool("add_generation_prompt"));
   if (generation.has_value()) chat.set_add_generation_prompt(*generation);
   return absl::OkStatus();
-}
-
-absl::StatusOr<ToolUse> ReadTools(JsonObject& body, v1::ChatMessages& chat) {
-  RUNAHEAD_ASSIGN_OR_RETURN(ToolUse use, ReadToolChoice(body));
-  const std::optional<JsonSlice> tools = body.Find("tools");
-  if (tools.has_value() && tools->kind() != JsonSlice::Kind::kArray) {
-    return body.Wrong("tools", *tools, "an array of tools");
-  }
-  const bool none = !tools.has_value() || tools->IsEmpty();
-  if (none && use.must_call) return InvalidField("tool_choice", "there are no tools to call");
-  if (none || !use.may_call) return ToolUse();
-  chat.set_tools(std::string(tools->text()));
-  if (use.name.has_value()) use.first = IndexOf(*use.name, *tools);
-  return use;
 }
 
 }  // namespace runahead

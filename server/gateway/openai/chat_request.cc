@@ -1,8 +1,11 @@
 // POST /v1/chat/completions, as calls.
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "kernels/base/status_macros.h"
 #include "server/gateway/openai/calls.h"
 #include "server/gateway/openai/chat_messages.h"
@@ -13,6 +16,7 @@
 #include "server/gateway/openai/sampling_members.h"
 #include "server/gateway/openai/structure_members.h"
 #include "server/gateway/openai/tool_format.h"
+#include "server/gateway/openai/tool_members.h"
 #include "server/gateway/openai/unsupported_members.h"
 #include "server/rpc/status.h"
 
@@ -36,12 +40,16 @@ absl::Status ReadChatLogprobs(JsonObject& body, OpenAiCalls& calls, v1::Sampling
   return absl::OkStatus();
 }
 
-absl::Status ReadCallsAs(const std::string& format, OpenAiCalls& calls) {
+// How calls of `tools` come in the answer.
+absl::Status ReadCallsAs(const std::string& format, const std::vector<GivenTool>& tools, OpenAiCalls& calls) {
   if (!ToolFormatOf(format).has_value()) {
     return InvalidField(
         "tools", "how this model writes calls is not known here; leave it out, or describe the tools in a message");
   }
   calls.tool_format = format;
+  absl::flat_hash_set<std::string> names;
+  for (const GivenTool& tool : tools) names.insert(tool.name);
+  calls.tool_names = std::make_shared<const absl::flat_hash_set<std::string>>(std::move(names));
   return absl::OkStatus();
 }
 
@@ -53,7 +61,7 @@ absl::Status ReadForm(JsonObject& body, const ToolUse& use, OpenAiCalls& calls, 
       return InvalidField("tool_choice", "a forced call does not go with another form of the answer");
     }
     RUNAHEAD_ASSIGN_OR_RETURN(*request.mutable_structure(),
-                              ForcedCall(request.chat().tools(), use.name, *ToolFormatOf(calls.tool_format)));
+                              ForcedCall(use.tools, use.first, *ToolFormatOf(calls.tool_format)));
     calls.sent.structure = "tools";
   } else if (request.has_structure()) {
     calls.tool_format.clear();  // what looks like a call is the answer
@@ -82,7 +90,7 @@ absl::StatusOr<OpenAiCalls> ReadChatRequest(absl::string_view body, const DoorFa
   RUNAHEAD_RETURN_IF_ERROR(RefuseUnsupported(members, /*chat=*/true));
   RUNAHEAD_RETURN_IF_ERROR(ReadChatMembers(members, *request.mutable_chat(), calls.ignored));
   RUNAHEAD_ASSIGN_OR_RETURN(const ToolUse use, ReadTools(members, *request.mutable_chat()));
-  if (use.may_call) RUNAHEAD_RETURN_IF_ERROR(ReadCallsAs(facts.tool_format, calls));
+  if (!use.tools.empty()) RUNAHEAD_RETURN_IF_ERROR(ReadCallsAs(facts.tool_format, use.tools, calls));
   calls.sent.tool = use.first;
   RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<bool> parallel, members.Bool("parallel_tool_calls"));
   calls.one_tool_call = !parallel.value_or(true);

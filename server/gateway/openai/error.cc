@@ -54,7 +54,7 @@ std::string StructureMember(absl::string_view field, absl::string_view sent) {
 }
 
 // The schema of a forced call has those of the tools' parameters among its definitions, each by the names that
-// ForcedCall gives it. A place in it, "at /$defs/tool1.size/items: ..", is told as the request has it: of
+// DefineArguments gives it. A place in it, "at /$defs/tool1.size/items: ..", is told as the request has it: of
 // tools[1].function. parameters, "at /$defs/size/items: ..".
 struct ToolPlace {
   std::string member;
@@ -67,6 +67,7 @@ std::optional<ToolPlace> PlaceInTool(absl::string_view message, const SentMember
   int tool = 0;
   if (!absl::SimpleAtoi(message.substr(0, digits), &tool)) return std::nullopt;
   message.remove_prefix(digits);
+  absl::ConsumePrefix(&message, "_objects");
   std::string root;
   if (absl::ConsumePrefix(&message, ".definitions.")) {
     root = "/definitions/";

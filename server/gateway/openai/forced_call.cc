@@ -1,14 +1,13 @@
 #include "server/gateway/openai/forced_call.h"
 
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "kernels/base/status_macros.h"
-#include "server/base/printable.h"
+#include "server/gateway/openai/tool_parameters.h"
 #include "server/rpc/status.h"
 
 namespace runahead {
@@ -16,24 +15,23 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Of tools, with blanks. The router takes forms of 64 KiB without them; to make one of far more takes long.
+constexpr size_t kMostBytes = size_t{128} << 10;
+constexpr size_t kLeastBytes = 100;  // of what the form has of each tool beside its name and parameters
+
 // Parameters' definitions stand at the root of the whole schema, each tool's below a name of its own.
 class CallSchema {
  public:
   explicit CallSchema(ToolFormat format) : format_(std::move(format)) {}
 
-  void Add(const std::string& name, Json parameters) {
+  absl::Status Add(const GivenTool& tool) {
     const std::string own = absl::StrCat("tool", calls_.size());
-    for (const char* keyword : {"$defs", "definitions"}) {
-      if (!parameters.is_object() || !parameters.contains(keyword) || !parameters[keyword].is_object()) continue;
-      for (auto& [defined, schema] : parameters[keyword].items()) {
-        Refer(schema, own);
-        definitions_[absl::StrCat(own, ".", keyword[0] == '$' ? "" : "definitions.", defined)] = std::move(schema);
-      }
-      parameters.erase(keyword);
-    }
-    Refer(parameters, own);
-    definitions_[own] = std::move(parameters);
-    calls_.push_back(Call(name, own));
+    const absl::string_view parameters = tool.parameters.has_value() ? tool.parameters->text() : "true";
+    RUNAHEAD_ASSIGN_OR_RETURN(const ToolDefinitions defined, DefineArguments(parameters, own));
+    calls_.push_back(Call(tool.name, defined.arguments));
+    const Json definitions = Json::parse(defined.definitions);
+    for (const auto& [name, schema] : definitions.items()) definitions_[name] = schema;
+    return absl::OkStatus();
   }
 
   std::string Text() const {
@@ -41,8 +39,6 @@ class CallSchema {
     schema["$defs"] = definitions_;
     return schema.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
-
-  bool empty() const { return calls_.empty(); }
 
  private:
   static Json ObjectOf(const std::vector<std::pair<std::string, Json>>& members) {
@@ -55,26 +51,12 @@ class CallSchema {
   }
 
   // The object of a call as the model writes it.
-  Json Call(const std::string& name, const std::string& own) const {
+  Json Call(const std::string& name, const std::string& arguments) const {
     Json call =
-        ObjectOf({{format_.name_key, {{"const", name}}}, {format_.arguments_key, {{"$ref", "#/$defs/" + own}}}});
+        ObjectOf({{format_.name_key, {{"const", name}}}, {format_.arguments_key, {{"$ref", "#/$defs/" + arguments}}}});
     if (!format_.nested) return call;
     if (!format_.typed) return ObjectOf({{"function", std::move(call)}});
     return ObjectOf({{"type", {{"const", "function"}}}, {"function", std::move(call)}});
-  }
-
-  // Makes references of a tool's schema those of the whole.
-  static void Refer(Json& schema, const std::string& own) {
-    if (schema.is_object() && schema.contains("$ref") && schema["$ref"].is_string()) {
-      const std::string uri = schema["$ref"];
-      for (const auto& [from, to] :
-           {std::pair("#/$defs/", own + "."), std::pair("#/definitions/", own + ".definitions.")}) {
-        if (absl::StartsWith(uri, from)) schema["$ref"] = absl::StrCat("#/$defs/", to, uri.substr(strlen(from)));
-      }
-      if (uri == "#") schema["$ref"] = "#/$defs/" + own;
-    }
-    if (!schema.is_structured()) return;
-    for (Json& inside : schema) Refer(inside, own);
   }
 
   const ToolFormat format_;
@@ -84,24 +66,19 @@ class CallSchema {
 
 }  // namespace
 
-absl::StatusOr<v1::Structure> ForcedCall(const std::string& tools, const std::optional<std::string>& name,
-                                         const ToolFormat& format) {
+absl::StatusOr<v1::Structure> ForcedCall(absl::Span<const GivenTool> tools, int first, const ToolFormat& format) {
   CallSchema schema(format);
-  const Json all = Json::parse(tools, nullptr, /*allow_exceptions=*/false);
-  for (size_t i = 0; i < all.size(); ++i) {
-    const std::string place = absl::StrCat("tools[", i, "].function");
-    if (!all[i].is_object() || !all[i].contains("function") || !all[i]["function"].is_object()) {
-      return InvalidField(place, "it is missing; a call of it cannot be forced");
+  size_t bytes = 0;
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const std::string place = absl::StrCat("tools[", static_cast<size_t>(first) + i, "].function.parameters");
+    bytes += kLeastBytes + tools[i].name.size();
+    if (tools[i].parameters.has_value()) bytes += tools[i].parameters->text().size();
+    if (bytes > kMostBytes) {
+      return InvalidField(place, absl::StrCat("the tools up to this one have more than ", kMostBytes,
+                                              " bytes; a call of one of so many cannot be forced"));
     }
-    const Json& function = all[i]["function"];
-    if (!function.contains("name") || !function["name"].is_string()) {
-      return InvalidField(absl::StrCat(place, ".name"), "it is missing; a call of it cannot be forced");
-    }
-    if (name.has_value() && function["name"] != *name) continue;
-    schema.Add(function["name"], function.value("parameters", Json{{"type", "object"}}));
-  }
-  if (schema.empty()) {
-    return InvalidField("tool_choice", absl::StrCat("\"", Printable(name.value_or("")), "\" is none of the tools"));
+    const absl::Status added = schema.Add(tools[i]);
+    if (!added.ok()) return InvalidField(place, added.message());
   }
   v1::Structure structure;
   structure.set_json_schema(schema.Text());

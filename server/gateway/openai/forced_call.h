@@ -1,19 +1,17 @@
 // A call of a tool that an answer has to be.
 #pragma once
 
-#include <optional>
-#include <string>
-
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "runahead/v1/inference.pb.h"
 #include "server/gateway/openai/tool_format.h"
+#include "server/gateway/openai/tool_members.h"
 
 namespace runahead {
 
-// The form of an answer that is one call of `tools` (JSON: an array of them as the field has it) as a model writes it
-// of that format. `name`: of that tool; nothing: of any. Arguments are as the
-// tool's parameters have them. INVALID_ARGUMENT names the member: a tool without a name, or none of this one.
-absl::StatusOr<v1::Structure> ForcedCall(const std::string& tools, const std::optional<std::string>& name,
-                                         const ToolFormat& format);
+// The form of an answer that is one call of one of `tools`, of which the first is the request's tools[first], as a
+// model of that format writes it. Arguments are objects that the tool's parameters accept; without parameters, any
+// objects. INVALID_ARGUMENT names the member where no object can be, or where parameters are far too long for a form.
+absl::StatusOr<v1::Structure> ForcedCall(absl::Span<const GivenTool> tools, int first, const ToolFormat& format);
 
 }  // namespace runahead

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/printable.h"
@@ -29,11 +30,14 @@ absl::StatusOr<JsonObject> JsonObject::Read(JsonSlice value, std::string place) 
     return WrongValue(place.empty() ? "body" : place, value, "an object");
   }
   JsonObject object(std::move(place));
-  RUNAHEAD_RETURN_IF_ERROR(value.ForMembers([&object](std::string key, JsonSlice member) {
+  absl::flat_hash_set<std::string> keys;
+  RUNAHEAD_RETURN_IF_ERROR(value.ForMembers([&object, &keys](std::string key, JsonSlice member) {
     if (object.members_.size() == kMaxMembers) {
       return InvalidField(object.place_.empty() ? "body" : object.place_,
                           absl::StrCat("it has more than ", kMaxMembers, " members"));
     }
+    if (!keys.insert(key).second)
+      return InvalidField(object.PlaceOf(key.empty() ? "\"\"" : Printable(key)), "it is given twice");
     object.members_.push_back({std::move(key), member});
     return absl::OkStatus();
   }));
@@ -51,13 +55,12 @@ std::string JsonObject::PlaceOf(absl::string_view key) const {
 }
 
 std::optional<JsonSlice> JsonObject::Find(absl::string_view key) {
-  std::optional<JsonSlice> found;
   for (Member& member : members_) {
     if (member.key != key) continue;
     member.read = true;
-    found = member.value;
+    return member.value.is_null() ? std::nullopt : std::optional(member.value);
   }
-  return found.has_value() && found->is_null() ? std::nullopt : found;
+  return std::nullopt;
 }
 
 absl::StatusOr<std::optional<bool>> JsonObject::Bool(absl::string_view key) {

@@ -15,11 +15,11 @@
 
 namespace runahead {
 
-// Of members that are given twice the last one counts, as in the field. The text outlives it. Not for several threads.
+// The text outlives it. Not for several threads.
 class JsonObject {
  public:
   // `place` is how refusals name it: empty for the whole body, whose members are named by themselves. INVALID_ARGUMENT
-  // where it is no object, or has more than 1024 members.
+  // where it is no object, has a member twice, or more than 1024.
   static absl::StatusOr<JsonObject> Read(JsonSlice value, std::string place);
   // The whole body of a request.
   static absl::StatusOr<JsonObject> ReadBody(absl::string_view body);

@@ -11,6 +11,7 @@
 #include "server/gateway/openai/json_object.h"
 #include "server/gateway/openai/json_text.h"
 #include "server/gateway/openai/request_members.h"
+#include "server/gateway/openai/tool_members.h"
 #include "server/rpc/status.h"
 
 namespace runahead {

@@ -31,8 +31,8 @@ absl::Status ReadLogitBias(JsonObject& body, v1::SamplingParams& sampling) {
     if (!is_number || std::abs(bias.Number()) > std::numeric_limits<float>::max()) {
       return WrongValue(absl::StrCat("logit_bias[", id, "]"), bias, "a number from -100 to 100");
     }
-    (*sampling.mutable_logit_bias())[id] = static_cast<float>(bias.Number());
-    return absl::OkStatus();
+    if (sampling.mutable_logit_bias()->insert({id, static_cast<float>(bias.Number())}).second) return absl::OkStatus();
+    return InvalidField(absl::StrCat("logit_bias[", id, "]"), "it is given twice");
   });
 }
 

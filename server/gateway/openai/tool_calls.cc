@@ -54,6 +54,7 @@ bool ToolCallParser::IsBlank(char c) const {
 void ToolCallParser::Release(std::string& content) {
   content += std::exchange(held_, "");
   matched_ = 0;
+  marked_ = false;
 }
 
 void ToolCallParser::Feed(absl::string_view text, std::string& content, std::vector<ToolCallPart>& calls) {
@@ -90,7 +91,9 @@ void ToolCallParser::TakeOutside(char c, std::string& content) {
     BeginObject();
   } else if (matched_ < format_.open.size() && c == format_.open[matched_]) {
     held_ += c;
-    if (++matched_ == format_.open.size()) state_ = State::kOpened;
+    if (++matched_ < format_.open.size()) return;
+    state_ = State::kOpened;
+    marked_ = true;
   } else if (begins && format_.generic && c == '[') {
     state_ = State::kOpened;
     TakeOpened(c, content);
@@ -101,8 +104,7 @@ void ToolCallParser::TakeOutside(char c, std::string& content) {
     state_ = State::kOpened;
     TakeOpened(c, content);
   } else {
-    Release(content);
-    state_ = State::kContent;
+    NoCall(content);
     // The first character of `open` does not come in it again: only this one may begin it anew.
     if (format_.anywhere && c == format_.open[0]) {
       held_ += c;
@@ -119,6 +121,16 @@ void ToolCallParser::BeginObject() {
   object_.Begin(format_.generic);
   told_ = false;
   state_ = State::kObject;
+}
+
+// Behind the marker of a call it is one, whatever its name: the client tells the model that there is no such tool.
+bool ToolCallParser::MayCall(const std::string& name) const {
+  return marked_ || (names_ != nullptr && names_->contains(name));
+}
+
+void ToolCallParser::NoCall(std::string& content) {
+  Release(content);
+  state_ = State::kContent;
 }
 
 void ToolCallParser::Told() {
@@ -150,8 +162,7 @@ void ToolCallParser::TakeOpened(char c, std::string& content) {
     held_ += c;
     return;
   }
-  Release(content);
-  state_ = State::kContent;
+  NoCall(content);
   TakeOutside(c, content);
 }
 
@@ -163,8 +174,7 @@ void ToolCallParser::TakeListed(char c, std::string& content) {
   }
   held_ += c;
   if (IsBlank(c)) return;
-  Release(content);
-  state_ = State::kContent;
+  NoCall(content);
 }
 
 void ToolCallParser::TakeInObject(char c, std::string& content, std::vector<ToolCallPart>& calls) {
@@ -179,16 +189,13 @@ void ToolCallParser::TakeInObject(char c, std::string& content, std::vector<Tool
   }
   held_ += c;
   if (part == ToolCallObject::Part::kArgumentsBegin) {
+    if (!MayCall(object_.name())) return NoCall(content);
     calls.push_back({.begins = true, .name = object_.name(), .arguments = "{"});
     return Told();
   }
   if (part != ToolCallObject::Part::kClosed) return;
   std::optional<ToolCallPart> call = CallOf(absl::string_view(held_).substr(object_begin_), format_.generic);
-  if (!call.has_value()) {
-    Release(content);
-    state_ = State::kContent;
-    return;
-  }
+  if (!call.has_value() || !MayCall(call->name)) return NoCall(content);
   calls.push_back(*std::move(call));
   Told();
   EndCall();
@@ -201,6 +208,7 @@ void ToolCallParser::TakeClosing(char c, std::string& content, std::vector<ToolC
     if (++matched_ < format_.close.size()) return;
     held_.clear();
     matched_ = 0;
+    marked_ = false;
     state_ = State::kBetween;
     return;
   }

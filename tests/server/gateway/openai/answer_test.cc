@@ -4,6 +4,7 @@
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -138,13 +139,15 @@ TEST(ChatAnswer, AProbabilityOfNothingIsANumberToo) {
 OpenAiCalls CallsWithTools(bool stream) {
   OpenAiCalls calls = CallsOf(true, stream);
   calls.tool_format = "hermes";
+  calls.tool_names =
+      std::make_shared<const absl::flat_hash_set<std::string>>(absl::flat_hash_set<std::string>{"f", "g"});
   calls.reasoning_format = "think";
   return calls;
 }
 
 // The ids of calls are drawn: they are checked, and taken away.
 void TakeCallId(Json& call) {
-  EXPECT_THAT(call["id"].get<std::string>(), ::testing::MatchesRegex("call_[0-9a-f]{16}"));
+  EXPECT_THAT(call["id"].get<std::string>(), ::testing::MatchesRegex("[0-9A-Za-z]{9}"));
   call.erase("id");
 }
 
@@ -161,6 +164,21 @@ TEST(ChatAnswer, CallsOfToolsAndThoughtsStandApart) {
       "role":"assistant","content":null,"refusal":null,"reasoning_content":"Hm.","tool_calls":[
       {"type":"function","function":{"name":"f","arguments":"{\"a\": 1}"}},
       {"type":"function","function":{"name":"g","arguments":"{}"}}]}})"));
+}
+
+TEST(ChatAnswer, NoIdOfACallComesTwice) {
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>";
+  std::set<std::string> ids;
+  for (int answer = 0; answer < 2; ++answer) {
+    const std::vector<Json> events = EventsOf<Json>(
+        CallsWithTools(false), {StartedWith(7), TextOf(text), FinishedWith("", v1::FINISH_REASON_STOP, 7, 3, 2)});
+    for (Json call : events[0]["choices"][0]["message"]["tool_calls"]) {
+      ids.insert(call["id"]);
+      TakeCallId(call);
+    }
+  }
+  EXPECT_THAT(ids, SizeIs(2000));
 }
 
 TEST(ChatAnswer, OfCallsThatMayNotBeParallelTheFirstIsKept) {
@@ -263,6 +281,24 @@ TEST(ChatAnswer, JsonThatIsNoCallIsContentAlsoInPieces) {
   for (const Json& event : events) content += event["choices"][0]["delta"].value("content", "");
   EXPECT_EQ(content, " {\"name\": \"Alice\", \"age\": 3} \n");
   EXPECT_EQ(events.back()["choices"][0]["finish_reason"], "stop");
+}
+
+TEST(ChatAnswer, JsonOfNoToolIsContentWholeAndInPieces) {
+  for (const bool stream : {false, true}) {
+    OpenAiCalls asked = CallsWithTools(stream);
+    asked.tool_format = "llama3";
+    const std::vector<Json> events =
+        EventsOf<Json>(asked, {StartedWith(7), TextOf("{\"name\": \"Alice\", \"param"), TextOf("eters\": {\"age"),
+                               FinishedWith("\": 3}}\n", v1::FINISH_REASON_STOP, 7, 3, 2)});
+    std::string content;
+    for (const Json& event : events) {
+      const Json said = event["choices"][0][stream ? "delta" : "message"];
+      content += said.value("content", "");
+      EXPECT_FALSE(said.contains("tool_calls"));
+    }
+    EXPECT_EQ(content, "{\"name\": \"Alice\", \"parameters\": {\"age\": 3}}\n");
+    EXPECT_EQ(events.back()["choices"][0]["finish_reason"], "stop");
+  }
 }
 
 TEST(ChatAnswer, ACallThatWasCutOffInItsArgumentsIsACall) {

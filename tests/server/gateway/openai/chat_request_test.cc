@@ -163,17 +163,18 @@ TEST(ChatRequest, UnknownMembersAreIgnoredAndListed) {
 }
 
 TEST(ChatRequest, ToolsThatMayNotBeCalledAreNotGiven) {
-  const OpenAiCalls calls = ReadChat(ChatWith(R"("tools":[{"type":"function"}],"tool_choice":"none")"));
+  const OpenAiCalls calls = ReadChat(ChatWith(R"("tools":[{"function":{"name":"f"}}],"tool_choice":"none")"));
   EXPECT_EQ(calls.calls[0].chat().tools(), "");
   EXPECT_EQ(ReadChat(ChatWith(R"("tools":[],"tool_choice":"auto")")).calls[0].chat().tools(), "");
 }
 
 TEST(ChatRequest, ToolsGoToTheTemplateWhereTheModelsCallsAreRead) {
-  const std::string body = ChatWith(R"("tools":[{"z": 1, "a": 2}])");
+  const std::string body = ChatWith(R"("tools":[{"z": 1, "function": {"name": "f", "a": 2}}])");
   const absl::StatusOr<OpenAiCalls> calls = ReadChatRequest(body, {"tiny", {}, "hermes", ""});
   ASSERT_TRUE(calls.ok()) << calls.status();
   EXPECT_EQ(calls->tool_format, "hermes");
-  EXPECT_EQ(calls->calls[0].chat().tools(), R"([{"z": 1, "a": 2}])");
+  EXPECT_THAT(*calls->tool_names, ElementsAre("f"));
+  EXPECT_EQ(calls->calls[0].chat().tools(), R"([{"z": 1, "function": {"name": "f", "a": 2}}])");
   EXPECT_EQ(ReadChatRequest(ChatWith(""), {"tiny", {}, "hermes", ""})->tool_format, "");
   const absl::Status unknown = ReadChatRequest(body, kFacts).status();
   EXPECT_EQ(unknown.message(),
@@ -196,7 +197,7 @@ TEST(ChatRequest, SaysHowItCallsWhatTheServiceMayBlame) {
   EXPECT_EQ(calls->sent.structure, "tools");
   EXPECT_EQ(calls->sent.tool, 0);
   const std::string named = ChatWith(R"("tools":[{"type":"function","function":{"name":"f"}},
-      {"type":"function","function":{"name":"g"}},{"type":"function","function":{"name":"g"}}],
+      {"type":"function","function":{"name":"g"}}],
       "tool_choice":{"type":"function","function":{"name":"g"}})");
   const absl::StatusOr<OpenAiCalls> second = ReadChatRequest(named, {"tiny", {}, "hermes", ""});
   ASSERT_TRUE(second.ok()) << second.status();
@@ -261,7 +262,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadChat{"messages[0].tool_calls: it is an object; an array of calls is allowed",
                 MESSAGES("{\"role\":\"assistant\",\"tool_calls\":{}}")},
         BadChat{"messages[0].function_call: it is not supported here; leave it out",
-                MESSAGES("{\"role\":\"assistant\",\"function_call\":{\"name\":\"f\"}}")}));
+                MESSAGES("{\"role\":\"assistant\",\"function_call\":{\"name\":\"f\"}}")},
+        BadChat{
+            "messages[1].content: it is given twice",
+            MESSAGES("{\"role\":\"user\",\"content\":\"\"},{\"content\":\"\",\"role\":\"user\",\"content\":null}")}));
 
 INSTANTIATE_TEST_SUITE_P(
     Members, ChatRequestRefuses,
@@ -293,6 +297,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadChat{"chat_template_kwargs: it is an array; an object is allowed", MEMBERS("\"chat_template_kwargs\":[]")},
         BadChat{"add_generation_prompt: it is 1; true or false is allowed", MEMBERS("\"add_generation_prompt\":1")},
         BadChat{"tools: it is an object; an array of tools is allowed", MEMBERS("\"tools\":{}")},
+        BadChat{"tools[0].function: it is missing", MEMBERS("\"tools\":[{}],\"tool_choice\":\"none\"")},
+        BadChat{"max_tokens: it is given twice", MEMBERS("\"max_tokens\":5,\"max_tokens\":5")},
         BadChat{
             "tool_choice: \"always\" is not supported here; \"auto\", \"none\", \"required\" or the name of a tool is "
             "allowed",

@@ -117,6 +117,7 @@ TEST(OpenAiError, APlaceInAToolIsNamedAsTheRequestNamedIt) {
   const std::string of_second = "tools[1].function.parameters";
   EXPECT_EQ(told("/$defs/tool1/items", all), absl::StrCat(of_second, "; ", of_second, ": at /items: why"));
   EXPECT_EQ(told("/$defs/tool1", all), absl::StrCat(of_second, "; ", of_second, ": at the root: why"));
+  EXPECT_EQ(told("/$defs/tool1_objects/items", all), absl::StrCat(of_second, "; ", of_second, ": at /items: why"));
   EXPECT_EQ(told("/$defs/tool1.a/b", all), absl::StrCat(of_second, "; ", of_second, ": at /$defs/a/b: why"));
   EXPECT_EQ(told("/$defs/tool1.definitions.a", all),
             absl::StrCat(of_second, "; ", of_second, ": at /definitions/a: why"));

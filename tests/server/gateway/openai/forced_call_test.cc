@@ -1,7 +1,11 @@
 #include "server/gateway/openai/forced_call.h"
 
+#include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/grammar/structure_spec.h"
 #include "server/rpc/status.h"
@@ -15,8 +19,27 @@ constexpr char kTwoTools[] = R"([
       "required":["a"],"$defs":{"n":{"type":"integer"}}}}},
   {"type":"function","function":{"name":"stop"}}])";
 
+// `text` outlives what is returned.
+std::vector<GivenTool> ToolsOf(absl::string_view text) {
+  const absl::StatusOr<JsonSlice> json = JsonSlice::Check(text);
+  EXPECT_TRUE(json.ok()) << json.status() << text;
+  const absl::StatusOr<std::vector<GivenTool>> tools = ReadToolList(*json);
+  EXPECT_TRUE(tools.ok()) << tools.status();
+  return *tools;
+}
+
+absl::StatusOr<v1::Structure> ForcedCallOf(absl::string_view tools, const char* format) {
+  return ForcedCall(ToolsOf(tools), 0, *ToolFormatOf(format));
+}
+
+// Of tool `index` alone.
+absl::StatusOr<v1::Structure> ForcedCallOfOne(absl::string_view tools, int index, const char* format) {
+  const std::vector<GivenTool> all = ToolsOf(tools);
+  return ForcedCall(absl::MakeConstSpan(&all[static_cast<size_t>(index)], 1), index, *ToolFormatOf(format));
+}
+
 TEST(ForcedCall, IsOneCallAsTheModelWritesIt) {
-  const auto hermes = ForcedCall(kTwoTools, "add", *ToolFormatOf("hermes"));
+  const auto hermes = ForcedCallOfOne(kTwoTools, 0, "hermes");
   ASSERT_TRUE(hermes.ok()) << hermes.status();
   EXPECT_EQ(hermes->before(), "<tool_call>\n");
   EXPECT_EQ(hermes->behind(), "\n</tool_call>");
@@ -24,7 +47,7 @@ TEST(ForcedCall, IsOneCallAsTheModelWritesIt) {
             R"({"type":"object","properties":{"name":{"const":"add"},"arguments":{"$ref":"#/$defs/tool0"}},)"
             R"("required":["name","arguments"],"$defs":{"tool0.n":{"type":"integer"},"tool0":{"type":"object",)"
             R"("properties":{"a":{"$ref":"#/$defs/tool0.n"}},"required":["a"]}}})");
-  const auto llama = ForcedCall(kTwoTools, std::nullopt, *ToolFormatOf("llama3"));
+  const auto llama = ForcedCallOf(kTwoTools, "llama3");
   ASSERT_TRUE(llama.ok()) << llama.status();
   EXPECT_EQ(llama->before(), "");
   for (const auto& structure : {*hermes, *llama}) {
@@ -34,16 +57,16 @@ TEST(ForcedCall, IsOneCallAsTheModelWritesIt) {
 }
 
 TEST(ForcedCall, HasTheFormThatTheTemplateWrites) {
-  const auto list = ForcedCall(kTwoTools, "stop",
-                               *ToolFormatOf("json Action: ```json\n[{\"tool_name\": \"NAME\", \"input\": {}}]\n```"));
+  const auto list =
+      ForcedCallOfOne(kTwoTools, 1, "json Action: ```json\n[{\"tool_name\": \"NAME\", \"input\": {}}]\n```");
   ASSERT_TRUE(list.ok()) << list.status();
   EXPECT_EQ(list->before(), "Action: ```json\n[");
   EXPECT_EQ(list->behind(), "]\n```");
   EXPECT_EQ(list->json_schema(),
             R"({"type":"object","properties":{"tool_name":{"const":"stop"},"input":{"$ref":"#/$defs/tool0"}},)"
             R"("required":["tool_name","input"],"$defs":{"tool0":{"type":"object"}}})");
-  const auto nested = ForcedCall(
-      kTwoTools, "stop", *ToolFormatOf(R"(json {"type": "function", "function": {"name": "NAME", "arguments": {}}})"));
+  const auto nested =
+      ForcedCallOfOne(kTwoTools, 1, R"(json {"type": "function", "function": {"name": "NAME", "arguments": {}}})");
   ASSERT_TRUE(nested.ok()) << nested.status();
   EXPECT_EQ(nested->json_schema(),
             R"({"type":"object","properties":{"type":{"const":"function"},"function":{"type":"object","properties":)"
@@ -55,11 +78,54 @@ TEST(ForcedCall, HasTheFormThatTheTemplateWrites) {
   }
 }
 
-TEST(ForcedCall, RefusesWhatCannotBeCalled) {
-  EXPECT_EQ(BlamedField(ForcedCall(kTwoTools, "other", *ToolFormatOf("hermes")).status()), "tool_choice");
-  EXPECT_EQ(BlamedField(ForcedCall("[1]", std::nullopt, *ToolFormatOf("hermes")).status()), "tools[0].function");
-  EXPECT_EQ(BlamedField(ForcedCall(R"([{"function":{}}])", std::nullopt, *ToolFormatOf("hermes")).status()),
-            "tools[0].function.name");
+// What the arguments of a tool with these parameters may be.
+std::string ArgumentsOf(const std::string& parameters) {
+  const std::string tools = absl::StrCat(R"([{"function":{"name":"f","parameters":)", parameters, R"(}}])");
+  const auto forced = ForcedCallOf(tools, "hermes");
+  EXPECT_TRUE(forced.ok()) << forced.status();
+  if (!forced.ok()) return "";
+  const absl::Status status = CheckStructure(*StructureFromProto(*forced));
+  EXPECT_TRUE(status.ok()) << status << forced->json_schema();
+  return nlohmann::ordered_json::parse(forced->json_schema())["$defs"]["tool0"].dump();
+}
+
+TEST(ForcedCall, ArgumentsAreAnyObjectWhereNothingIsSaidOfThem) {
+  for (const char* parameters : {"{}", "true", "null", R"({"type":"object"})"}) {
+    EXPECT_EQ(ArgumentsOf(parameters), R"({"type":"object"})") << parameters;
+  }
+}
+
+TEST(ForcedCall, WhatIsHeldToObjectsIsAForm) {
+  for (const char* parameters :
+       {R"({"type":["object","string"],"minLength":3})", R"({"anyOf":[{"type":"null"},{"type":"object"}]})",
+        R"({"oneOf":[{"type":"array"},{"properties":{"a":{}}}]})", R"({"allOf":[{"enum":[1,{"a":2}]}]})",
+        R"({"$ref":"#/$defs/a","$defs":{"a":{"type":["object","null"],"properties":{"b":{"$ref":"#/$defs/a"}}}}})",
+        R"({"type":["object","null"],"properties":{"const":{"$ref":"#"}}})",
+        R"({"type":"object","properties":{"p":{"const":{"$ref":"#/$defs/none"}}},"default":{"$ref":"none"}})"}) {
+    EXPECT_NE(ArgumentsOf(parameters), "") << parameters;
+  }
+}
+
+TEST(ForcedCall, NamesTheToolWhoseArgumentsCanBeNoObject) {
+  for (const char* parameters : {"false", R"({"type":"string"})", R"({"enum":["a",1]})"}) {
+    const std::string tools =
+        absl::StrCat(R"([{"function":{"name":"f"}},{"function":{"name":"g","parameters":)", parameters, R"(}}])");
+    const absl::Status status = ForcedCallOf(tools, "hermes").status();
+    EXPECT_EQ(BlamedField(status), "tools[1].function.parameters") << parameters;
+    EXPECT_EQ(status.message(), "tools[1].function.parameters: no object is of this schema; arguments are one");
+    EXPECT_EQ(BlamedField(ForcedCallOfOne(tools, 1, "hermes").status()), "tools[1].function.parameters");
+  }
+}
+
+TEST(ForcedCall, ToolsOfFarTooManyBytesAreRefusedAtOnce) {
+  std::string tools = R"([{"function":{"name":"f"}})";
+  for (int i = 0; i < 2000; ++i) absl::StrAppend(&tools, R"(,{"function":{"name":"g)", i, "\"}}");
+  const absl::Status status = ForcedCallOf(tools + "]", "hermes").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("have more than 131072 bytes"));
+  const std::string one = absl::StrCat(R"([{"function":{"name":"f","parameters":{"title":")",
+                                       std::string(size_t{1} << 17, 'x'), R"("}}}])");
+  EXPECT_EQ(BlamedField(ForcedCallOf(one, "hermes").status()), "tools[0].function.parameters");
 }
 
 }  // namespace

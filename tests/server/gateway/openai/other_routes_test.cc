@@ -44,9 +44,10 @@ TEST(TokenizeRoute, ReadsAPromptOrAChat) {
   EXPECT_EQ(Tokenized(R"({"prompt":"a","model":"Alias"})"), "text: \"a\"");
   EXPECT_EQ(Tokenized(R"({"prompt":"a","model":"other"})"), "model: \"other\" text: \"a\"");
   EXPECT_EQ(Tokenized(R"({"prompt":"a","add_special_tokens":false})"), "text: \"a\" without_begin: true");
-  EXPECT_EQ(
-      Tokenized(R"({"messages":[{"role":"user","content":"a"}],"tools":[{"b":1}],"add_generation_prompt":true})"),
-      "chat { messages { role: \"user\" content: \"a\" } tools: \"[{\\\"b\\\":1}]\" add_generation_prompt: true }");
+  EXPECT_EQ(Tokenized(R"({"messages":[{"role":"user","content":"a"}],"tools":[{"function":{"name":"f"}}],
+                         "add_generation_prompt":true})"),
+            "chat { messages { role: \"user\" content: \"a\" } tools: "
+            "\"[{\\\"function\\\":{\\\"name\\\":\\\"f\\\"}}]\" add_generation_prompt: true }");
 }
 
 TEST(TokenizeRoute, RefusesByName) {

@@ -69,6 +69,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadRule{"logit_bias: \"a\" is not the id of a token", "\"logit_bias\":{\"a\":1}"},
         BadRule{"logit_bias: \"1.5\" is not the id of a token", "\"logit_bias\":{\"1.5\":1}"},
         BadRule{"logit_bias[5]: it is a string; a number from -100 to 100 is allowed", "\"logit_bias\":{\"5\":\"1\"}"},
+        BadRule{"logit_bias[5]: it is given twice", "\"logit_bias\":{\"5\":1,\"05\":1}"},
         BadRule{"logit_bias[5]: it is 1e300; a number from -100 to 100 is allowed", "\"logit_bias\":{\"5\":1e300}"},
         BadRule{"bad_words: it is a string; an array of strings is allowed", "\"bad_words\":\"a\""},
         BadRule{"bad_words[1]: it is 5; a string is allowed", "\"bad_words\":[\"a\",5]"},

@@ -23,8 +23,14 @@ void PrintTo(const ToldApart& told, std::ostream* out) {
   for (const auto& [name, arguments] : told.calls) *out << ", call " << name << " " << arguments;
 }
 
+// A parser for a request that has the tools f, g and h.
+ToolCallParser ParserOf(const char* format, bool only_first = false) {
+  static const auto* const names = new ToolNames(new absl::flat_hash_set<std::string>{"f", "g", "h"});
+  return ToolCallParser(*ToolFormatOf(format), *names, only_first);
+}
+
 ToldApart ToldOf(const char* format, const std::vector<std::string>& pieces) {
-  ToolCallParser parser(*ToolFormatOf(format));
+  ToolCallParser parser = ParserOf(format);
   ToldApart told;
   std::vector<ToolCallPart> calls;
   for (const std::string& piece : pieces) parser.Feed(piece, told.content, calls);
@@ -215,8 +221,72 @@ INSTANTIATE_TEST_SUITE_P(
         ToolText{kMarked, "[TOOL_CALLS]f{}", "[TOOL_CALLS]f{}", {}}, ToolText{kMarked, "[TOOL", "[TOOL", {}},
         ToolText{kMarked, "[[", "[[", {}}, ToolText{kMarked, "[", "[", {}}));
 
+// JSON that looks like a call of what is no tool is content to the byte, unless it stands behind the marker of a call.
+INSTANTIATE_TEST_SUITE_P(
+    NamesOfNoTool, ToolCallParserTells,
+    ::testing::Values(
+        ToolText{"llama3",
+                 " {\"name\": \"Alice\", \"parameters\": {\"a\": {}}} \n",
+                 " {\"name\": \"Alice\", \"parameters\": {\"a\": {}}} \n",
+                 {}},
+        ToolText{"llama3", "{\"name\":\"Alice\"}", "{\"name\":\"Alice\"}", {}},
+        ToolText{"llama3", "{\"parameters\":{},\"name\":\"F\"}", "{\"parameters\":{},\"name\":\"F\"}", {}},
+        ToolText{"llama3",
+                 "{\"name\":\"f\",\"parameters\":{}}; {\"name\":\"x\",\"parameters\":{}}",
+                 "; {\"name\":\"x\",\"parameters\":{}}",
+                 {{"f", "{}"}}},
+        ToolText{"llama3", "<|python_tag|>{\"name\":\"x\",\"parameters\":{}}", "", {{"x", "{}"}}},
+        ToolText{"llama3",
+                 "<|python_tag|>{\"name\":\"f\",\"parameters\":{}}; {\"name\":\"x\",\"parameters\":{}}",
+                 "",
+                 {{"f", "{}"}, {"x", "{}"}}},
+        ToolText{"hermes", "<tool_call>{\"name\":\"x\",\"arguments\":{}}</tool_call>", "", {{"x", "{}"}}},
+        ToolText{"json",
+                 "{\"name\":\"Alice\",\"input\":{\"a\":[]},\"arguments\":{}} more",
+                 "{\"name\":\"Alice\",\"input\":{\"a\":[]},\"arguments\":{}} more",
+                 {}},
+        ToolText{"json",
+                 "[{\"name\":\"x\",\"arguments\":\"{}\"}, {\"name\":\"f\",\"arguments\":{}}]",
+                 "[{\"name\":\"x\",\"arguments\":\"{}\"}, {\"name\":\"f\",\"arguments\":{}}]",
+                 {}},
+        ToolText{"json",
+                 "[{\"name\":\"f\",\"arguments\":{}}, {\"function\":{\"name\":\"x\",\"arguments\":{}}}]",
+                 ", {\"function\":{\"name\":\"x\",\"arguments\":{}}}]",
+                 {{"f", "{}"}}},
+        ToolText{kFenced, "[{\"name\":\"x\",\"arguments\":{}}]", "[{\"name\":\"x\",\"arguments\":{}}]", {}},
+        ToolText{kFenced, "Action: ```json\n[{\"name\":\"x\",\"arguments\":{}}]\n```", "", {{"x", "{}"}}},
+        // The marker is for what stands between it and the one behind.
+        ToolText{kFenced,
+                 "Action: ```json\n{\"name\":\"f\",\"arguments\":{}}\n``` {\"name\":\"x\",\"arguments\":{}}",
+                 " {\"name\":\"x\",\"arguments\":{}}",
+                 {{"f", "{}"}}},
+        ToolText{kMarked, "[TOOL_CALLS] [{\"name\":\"x\",\"arguments\":{}}]", "", {{"x", "{}"}}},
+        ToolText{kMarked, "[{\"name\":\"x\",\"arguments\":{}}]", "[{\"name\":\"x\",\"arguments\":{}}]", {}}));
+
+TEST(ToolCallParser, WithoutToolsNoBareObjectIsACall) {
+  ToolCallParser parser(*ToolFormatOf("json"), nullptr);
+  std::string content;
+  std::vector<ToolCallPart> calls;
+  parser.Feed("{\"name\":\"f\",\"arguments\":{}}", content, calls);
+  EXPECT_EQ(content, "{\"name\":\"f\",\"arguments\":{}}");
+  EXPECT_THAT(calls, ::testing::IsEmpty());
+}
+
+TEST(ToolCallParser, AnObjectOfNoToolIsToldAsSoonAsItsArgumentsBegin) {
+  ToolCallParser parser = ParserOf("llama3");
+  std::string content;
+  std::vector<ToolCallPart> calls;
+  parser.Feed("{\"name\": \"x\", \"parameters\": ", content, calls);
+  EXPECT_EQ(content, "");
+  parser.Feed("{", content, calls);
+  EXPECT_EQ(content, "{\"name\": \"x\", \"parameters\": {");
+  parser.Feed("\"a", content, calls);
+  EXPECT_EQ(content, "{\"name\": \"x\", \"parameters\": {\"a");
+  EXPECT_THAT(calls, ::testing::IsEmpty());
+}
+
 TEST(ToolCallParser, ContentIsToldAtOnce) {
-  ToolCallParser parser(*ToolFormatOf("hermes"));
+  ToolCallParser parser = ParserOf("hermes");
   std::string content;
   std::vector<ToolCallPart> calls;
   parser.Feed("Hello <", content, calls);
@@ -237,7 +307,7 @@ std::vector<std::string> PartsOf(ToolCallParser& parser, const std::string& text
 }
 
 TEST(ToolCallParser, ArgumentsAreToldAsTheyComeOnceTheNameIsKnown) {
-  ToolCallParser parser(*ToolFormatOf("hermes"));
+  ToolCallParser parser = ParserOf("hermes");
   EXPECT_THAT(PartsOf(parser, "<tool_call>{\"name\": \"f\", \"arguments\": "), ::testing::IsEmpty());
   EXPECT_THAT(PartsOf(parser, "{\"a"), ::testing::ElementsAre("f {\"a"));
   EXPECT_THAT(PartsOf(parser, "\": 1"), ::testing::ElementsAre("\": 1"));
@@ -247,7 +317,7 @@ TEST(ToolCallParser, ArgumentsAreToldAsTheyComeOnceTheNameIsKnown) {
 }
 
 TEST(ToolCallParser, CallsOfAListAreToldAsTheyCome) {
-  ToolCallParser parser(*ToolFormatOf("json"));
+  ToolCallParser parser = ParserOf("json");
   EXPECT_THAT(PartsOf(parser, "[{\"name\": \"f\", \"arguments\": "), ::testing::IsEmpty());
   EXPECT_THAT(PartsOf(parser, "{\"a"), ::testing::ElementsAre("f {\"a"));
   EXPECT_THAT(PartsOf(parser, "\": 1}}, {\"function\": {\"name\": \"g\", \"arguments\": {"),
@@ -256,13 +326,13 @@ TEST(ToolCallParser, CallsOfAListAreToldAsTheyCome) {
 }
 
 TEST(ToolCallParser, OfAListOnlyTheFirstCallIsKeptWhereThatIsAsked) {
-  ToolCallParser parser(*ToolFormatOf("json"), /*only_first=*/true);
+  ToolCallParser parser = ParserOf("json", /*only_first=*/true);
   EXPECT_THAT(PartsOf(parser, "[{\"name\":\"f\",\"arguments\":{}}, {\"name\":\"g\",\"arguments\":{}}] Done."),
               ::testing::ElementsAre("f {}"));
 }
 
 TEST(ToolCallParser, AnyOtherCallIsToldAtItsLastBracket) {
-  ToolCallParser parser(*ToolFormatOf("hermes"));
+  ToolCallParser parser = ParserOf("hermes");
   EXPECT_THAT(PartsOf(parser, "<tool_call>{\"arguments\":{},\"name\":\"f\""), ::testing::IsEmpty());
   EXPECT_THAT(PartsOf(parser, "}"), ::testing::ElementsAre("f {}"));
   EXPECT_THAT(PartsOf(parser, "<tool_call>{\"name\":\"f\",\"arguments\":\"{}\""), ::testing::IsEmpty());
@@ -276,7 +346,7 @@ TEST(ToolCallParser, LongTextsTakeTimeInTheirLength) {
                                      {"hermes", std::string("<tool_call>{\"")},
                                      {"json", std::string("[ ")},
                                      {"json", std::string("[{\"")}}) {
-    ToolCallParser parser(*ToolFormatOf(format));
+    ToolCallParser parser = ParserOf(format);
     std::string text;
     while (text.size() < (size_t{2} << 20)) text += part;
     std::string content;
