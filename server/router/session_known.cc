@@ -35,7 +35,9 @@ Task<std::optional<Session::Continuation>> Session::ChooseContinuation() const {
     if (able.keeps_beginnings() && better(offer.least_known_tokens, offer.rest_s)) {
       best = {found.worker, offer.least_known_tokens, offer.rest_s};
     }
-    if (!able.lends_beginnings() || !MayBeginBehind()) continue;
+    // With windows a block that ends within an earlier prompt is of no use: rows that its answer did not see are not
+    // there.
+    if (!able.lends_beginnings() || able.window() > 0 || !MayBeginBehind()) continue;
     const BehindOffer behind =
         router_.queue.OfferBehindKnown(*found.worker, found.tokens, *ticket_, chain_, *table, max_tokens_ > 1);
     if (better(behind.known_tokens, behind.rest_s)) best = {found.worker, behind.known_tokens, behind.rest_s, true};
