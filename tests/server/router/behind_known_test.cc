@@ -21,8 +21,10 @@ constexpr int kNext = kFirst + kFirstAnswer + kLater;
 
 class BehindKnownTest : public testing::FaultsFixture {
  protected:
-  void StartLending(testing::RouterSetup setup = {.decode = 2}, bool computes_rows = false) {
-    setup.able = [computes_rows](v1::Capabilities& able) {
+  void StartLending(testing::RouterSetup setup = {.decode = 2}, bool computes_rows = false, int window = 0) {
+    setup.able = [computes_rows, window](v1::Capabilities& able) {
+      able.set_window_layers(window > 0 ? 1 : 0);
+      able.set_window(window);
       able.set_lends_beginnings(true);
       able.set_keeps_beginnings(computes_rows);
       able.set_kv_block_tokens(kBlock);
@@ -205,6 +207,13 @@ TEST_F(BehindKnownTest, NeitherWithoutCacheNorForOneTokenNorForAnExperiment) {
   other.mutable_experiment()->set_width(2);
   ExpectWhole(Generate(other));
   EXPECT_EQ(Asked("taken"), 0);
+}
+
+// Rows of the last whole block may be hidden, where it ends within the prompt of before.
+TEST_F(BehindKnownTest, OfAModelWithWindowsNothingIsBrought) {
+  StartLending({.decode = 2}, /*computes_rows=*/false, /*window=*/40);
+  ExpectWhole(Generate(FirstTurn()));
+  EXPECT_EQ(Asked("taken") + Asked("gone"), 0);
 }
 
 TEST_F(BehindKnownTest, WorkersThatLendNothingAreNotAsked) {
