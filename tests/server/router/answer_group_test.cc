@@ -230,9 +230,11 @@ TEST_F(AnswerGroupTest, WithoutCacheNothingIsLeftAndEachComputesThePrompt) {
   EXPECT_EQ(Metric("runahead_known_index_tokens"), 0);
 }
 
-TEST_F(AnswerGroupTest, AnswersOfOneTokenTakeNoLease) {
+TEST_F(AnswerGroupTest, AnswersOfOneTokenWithoutMemoryForThePromptComputeItEach) {
   StartKeeping();
+  decode_[0]->Change([](FakeBehaviour& b) { b.reserve = false; });
   ExpectWhole(Generate(Several(3, /*tokens=*/1)), 3, 1);
+  EXPECT_GE(Chains(3), 3);
   EXPECT_TRUE(decode_[0]->decode_requests().empty());
 }
 
@@ -242,12 +244,16 @@ TEST_F(AnswerGroupTest, AShortPromptIsComputedByEach) {
   EXPECT_GE(Chains(3), 3);
 }
 
-// What the first one's first token ends leaves the prompt nowhere: the second one goes first then.
-TEST_F(AnswerGroupTest, WhereTheFirstTokenIsTheEndTheNextOneComputesIt) {
+// The second one goes first then.
+TEST_F(AnswerGroupTest, WhereTheFirstTokenIsTheEndAndThePromptIsNotKeptTheNextOneComputesIt) {
   StartKeeping();
+  decode_[0]->Change([](FakeBehaviour& b) {
+    b.generate_end = grpc::Status(grpc::StatusCode::UNAVAILABLE, "it is about to stop");
+  });
   v1::GenerateRequest request = Several(3);
   request.mutable_stop()->add_stop_ids(100);
   ExpectWhole(Generate(request), 3, 1);
+  EXPECT_GE(Chains(3), 3);
   decode_[0]->AwaitLeases(0);
 }
 

@@ -10,7 +10,7 @@
 namespace runahead {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // The definitions that parameters become, behind the one of arguments; "none" where they allow no object.
 std::string Defined(const std::string& parameters) {
@@ -23,7 +23,7 @@ std::string Defined(const std::string& parameters) {
 // What arguments are held to.
 std::string HeldTo(const std::string& parameters) {
   const absl::StatusOr<ToolDefinitions> defined = DefineArguments(parameters, "tool0");
-  return defined.ok() ? Json::parse(defined->definitions)[defined->arguments].dump() : Defined(parameters);
+  return defined.ok() ? OrderedJson::parse(defined->definitions)[defined->arguments].dump() : Defined(parameters);
 }
 
 TEST(ToolParameters, AreHeldToObjectsByTheirType) {
@@ -88,7 +88,7 @@ TEST(ToolParameters, ReferencesInACircleEnd) {
 }
 
 TEST(ToolParameters, ReferencesInALongRowAreRefused) {
-  Json parameters = {{"$ref", "#/$defs/0"}, {"$defs", Json::object()}};
+  OrderedJson parameters = {{"$ref", "#/$defs/0"}, {"$defs", OrderedJson::object()}};
   for (int i = 0; i < 5000; ++i) parameters["$defs"][absl::StrCat(i)] = {{"$ref", absl::StrCat("#/$defs/", i + 1)}};
   EXPECT_EQ(DefineArguments(parameters.dump(), "tool0").status().message(),
             "with references, its schemas are nested deeper than 128");
