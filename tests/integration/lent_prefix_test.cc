@@ -11,11 +11,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/status_macros.h"
 #include "server/router/sequencer.h"
 #include "server/router/worker_connection.h"
 #include "tests/integration/local_cluster.h"
 #include "tests/integration/serving_process.h"
 #include "tests/testing/await_change.h"
+#include "tests/testing/model_fixture.h"
 #include "tests/testing/small_model.h"
 
 namespace runahead {
