@@ -20,6 +20,7 @@ set(RUNAHEAD_SOAK
   integration/hung_links_test          # worker/link/edge_contract_test, server/router/hung_worker_test
   integration/hung_test                # server/router/hung_worker_test, scheduler/placement/progress_test
   integration/kvpr_table_test          # worker/decode/kvpr/kvpr_loop_test, kvpr_link_test, kvpr_rows_test
+  integration/lent_prefix_test         # worker/prefill/lease_prefix_test, worker/handoff/prefix_test
   integration/log_test                 # server/base/log_writer_test, server/router/session_report_test
   integration/long_prompt_test         # scheduler/placement/progress_test, server/base/progress_meter_test
   integration/move_process_test        # server/router/move_test, worker/decode/engine_moves_test

@@ -77,7 +77,7 @@ class PrefixWorld {
     Know();
     if (on_device) {
       going = StagingLane::Create(gpu, "lent", kPrefixStaging);
-      coming = StagingLane::Create(gpu, "prefix", kPrefixStaging);
+      coming = StagingLane::Create(HeadGpu(), "prefix", kPrefixStaging);
     }
     if (in_process) {
       loader = MakeInProcessPrefixLoader(*store, coming);
@@ -100,14 +100,15 @@ class PrefixWorld {
   Slice Wanted(int32_t layer, int64_t begin = 0) const { return {lease, layer, begin, kKnown}; }
   BufferRef Place(int64_t begin = 0) {
     const size_t bytes = (kKnown - begin) * kPrefixRowBytes;
-    return on_device ? gpu.Room(bytes) : Room(bytes);
+    return on_device ? HeadGpu().Room(bytes) : Room(bytes);
   }
-  std::string Peek(const BufferRef& ref) { return on_device ? gpu.Peek(ref) : std::string(Bytes(ref)); }
+  std::string Peek(const BufferRef& ref) { return on_device ? HeadGpu().Peek(ref) : std::string(Bytes(ref)); }
+  RemoteDevice& HeadGpu() { return in_process ? gpu : head_gpu; }
   PeerId Decode() const { return decode == nullptr ? PeerId{"here", 77} : decode->self(); }
   Event Load(const Slice& rows, const BufferRef& into) { return loader->Load(Decode(), rows, into); }
 
   const bool on_device, in_process;
-  RemoteDevice gpu;
+  RemoteDevice gpu, head_gpu;  // of who decodes, and of the head in another process
   FakeDevice cpu;
   FakeClock clock;
   HandoffFaults faults;
@@ -394,17 +395,25 @@ class StagedPrefix : public ::testing::Test {
 
 // The head's buffer is written until then.
 TEST_F(StagedPrefix, WhatIsDroppedIsOverWhenItsCopiesAre) {
-  const BufferRef into = world_.Place();
-  world_.faults.HoldVerdicts();
-  const Event loaded = world_.Load(world_.Wanted(0), into);
-  world_.faults.AwaitHeld(2);
   EventSource gate;
-  world_.gpu.HoldCopies(gate.event());
-  world_.faults.ReleaseVerdicts();
-  world_.gpu.AwaitCopyEnqueued();
+  world_.head_gpu.HoldCopies(gate.event());
+  const Event loaded = world_.Load(world_.Wanted(0), world_.Place());
+  world_.head_gpu.AwaitCopyEnqueued();
   world_.loader->Drop(world_.lease);
+  EXPECT_FALSE(loaded.fired());
   gate.Fire(absl::OkStatus());
   EXPECT_EQ(Code(loaded), absl::StatusCode::kCancelled);
+}
+
+TEST_F(StagedPrefix, ADecodeWorkerThatDiesEndsItWhenItsCopiesAreOver) {
+  EventSource gate;
+  world_.head_gpu.HoldCopies(gate.event());
+  const Event loaded = world_.Load(world_.Wanted(0), world_.Place());
+  world_.head_gpu.AwaitCopyEnqueued();
+  world_.decode->Stop();
+  EXPECT_FALSE(loaded.fired());
+  gate.Fire(absl::OkStatus());
+  EXPECT_EQ(Code(loaded), absl::StatusCode::kUnavailable);
 }
 
 TEST_F(StagedPrefix, AHeadWithoutMemoryToBringItInSaysSo) {
