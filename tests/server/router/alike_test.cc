@@ -97,12 +97,11 @@ TEST_F(AlikeTest, WhoWaitsEndsWithItsClientAndItsDeadlineAndHoldsNothing) {
 
 TEST_F(AlikeTest, WhatLeavesNoPromptIsNotWaitedFor) {
   StartHolding();
-  v1::GenerateRequest not_kept = Ids(kFirstPrompt, kAnswer), experiment = Ids(kFirstPrompt, kAnswer);
+  v1::GenerateRequest not_kept = Ids(kFirstPrompt, kAnswer);
   not_kept.set_no_cache(true);
-  experiment.mutable_experiment()->set_width(2);
   Call first(*stub_, not_kept);
   ASSERT_TRUE(first.Read()->has_started());
-  Call second(*stub_, experiment);
+  Call second(*stub_, not_kept);
   ASSERT_TRUE(second.Read()->has_started());
   Call third(*stub_, Ids(kFirstPrompt, kAnswer));
   // As many as are given to a worker at once: the third's come when the first's are done.
