@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/testing/chain_fixture.h"
+#include "tests/testing/patience.h"
 #include "tests/testing/small_model.h"
 #include "tests/testing/stored_kv.h"
 #include "tests/testing/test_device.h"
@@ -233,8 +234,8 @@ TEST_F(StoppedPrefix, NothingIsAskedForBehindADrop) {
   const Event first = job.prefix->Load(0, 0, {});
   EXPECT_FALSE(first.fired());
   job.prefix->Drop();
-  EXPECT_EQ(first.Wait().code(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(job.prefix->Load(1, 0, {}).Wait().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(first.Wait(testing::LongestWait()).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(job.prefix->Load(1, 0, {}).Wait(testing::LongestWait()).code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(loader_.loads().size(), 1u);
 }
 
