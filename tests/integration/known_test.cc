@@ -6,6 +6,7 @@
 #include "tests/testing/exactness.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/small_model.h"
+#include "worker/kv/block_pool.h"
 
 namespace runahead {
 namespace {
@@ -54,6 +55,16 @@ class KnownTest : public ::testing::Test {
   }
   static int Cached(const Answer& answer) { return answer.finished.usage().cached_prompt_tokens(); }
 
+  // So many tokens were known. Who computes the rest is chosen by what prompts took: the decode worker begins behind all
+  // of them, a chain behind whole blocks.
+  static void ExpectKnown(const Answer& answer, int known) {
+    const v1::Plan& plan = answer.started.plan();
+    const bool by_chain = plan.schedule() != "continuation";
+    EXPECT_EQ(plan.workers_size() > 0, by_chain);
+    EXPECT_EQ(Cached(answer), by_chain ? known / kKvBlockTokens * kKvBlockTokens : known) << plan.DebugString();
+    EXPECT_EQ(plan.known_tokens(), Cached(answer));
+  }
+
   static std::string* model_path_;
   static LoadedModel* loaded_;
   static LocalCluster* cluster_;
@@ -74,12 +85,8 @@ TEST_F(KnownTest, EachTurnOfAChatComputesWhatIsNewAlone) {
   for (int turn = 0; turn < 12; ++turn) {
     SCOPED_TRACE(turn);
     const Answer answer = Ask(chat);
-    EXPECT_EQ(Cached(answer), known);
-    const v1::Plan& plan = answer.started.plan();
-    EXPECT_EQ(plan.known_tokens(), known);
-    EXPECT_EQ(plan.schedule() == "continuation", turn > 0) << plan.schedule();
-    EXPECT_EQ(plan.workers_size() > 0, turn == 0);
-    EXPECT_EQ(plan.known_output_tokens(), turn * (kAnswer - 1));
+    ExpectKnown(answer, known);
+    EXPECT_LE(answer.started.plan().known_output_tokens(), turn * (kAnswer - 1));
     chat = Joined(chat, answer.ids);
     known = static_cast<int>(chat.size()) - 1;
     chat = Joined(chat, SyntheticIds(20 + turn, 100 + turn));
@@ -90,7 +97,7 @@ TEST_F(KnownTest, ABranchKnowsAllBeforeIt) {
   const std::vector<int32_t> system = SyntheticIds(700, 2);
   Ask(Joined(system, SyntheticIds(40, 3)));
   const Answer other = Ask(Joined(system, SyntheticIds(50, 4)));
-  EXPECT_EQ(Cached(other), 700);
+  ExpectKnown(other, 700);
   EXPECT_EQ(other.started.plan().known_output_tokens(), 0);
 }
 
@@ -98,14 +105,14 @@ TEST_F(KnownTest, AnAnswerThatIsMadeAgainKnowsAllButTheLastToken) {
   const std::vector<int32_t> chat = SyntheticIds(512, 5);  // whole blocks
   const Answer first = Ask(chat), again = Ask(chat);
   EXPECT_EQ(Cached(first), 0);
-  EXPECT_EQ(Cached(again), 511);
+  ExpectKnown(again, 511);
 }
 
 TEST_F(KnownTest, AnEditInTheMiddleKnowsWhatStandsBeforeIt) {
   std::vector<int32_t> chat = SyntheticIds(900, 6);
   Ask(chat);
   chat[800] = chat[800] == 5 ? 6 : 5;
-  EXPECT_EQ(Cached(Ask(chat)), 800);
+  ExpectKnown(Ask(chat), 800);
 }
 
 TEST_F(KnownTest, WhoWantsNoCacheHasNoneAndLeavesNone) {
@@ -113,7 +120,7 @@ TEST_F(KnownTest, WhoWantsNoCacheHasNoneAndLeavesNone) {
   EXPECT_EQ(Cached(Ask(chat, /*no_cache=*/true)), 0);
   EXPECT_EQ(Cached(Ask(chat)), 0) << "the one before left none";
   EXPECT_EQ(Cached(Ask(chat, /*no_cache=*/true)), 0);
-  EXPECT_EQ(Cached(Ask(chat)), 599);
+  ExpectKnown(Ask(chat), 599);
 }
 
 // Which nothing is decoded of. Its prompt is kept behind its answer: who asks at once may find it on its way still.
@@ -127,7 +134,7 @@ TEST_F(KnownTest, AnAnswerOfOneTokenLeavesItsPrompt) {
   EXPECT_TRUE(first.status.ok()) << first.status.error_message();
   EXPECT_EQ(Cached(first), 0);
   ASSERT_TRUE(Eventually([&] { return index() == before + 600; }, LocalCluster::kPatience));
-  EXPECT_EQ(Cached(Ask(chat)), 599);
+  ExpectKnown(Ask(chat), 599);
   const Answer again = cluster_->Generate(request);
   EXPECT_TRUE(again.status.ok()) << again.status.error_message();
   EXPECT_EQ(Cached(again), 599);
