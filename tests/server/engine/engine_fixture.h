@@ -18,6 +18,7 @@
 #include "server/rpc/channel.h"
 #include "server/rpc/server.h"
 #include "server/rpc/status.h"
+#include "tests/testing/connected_channel.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/router_fixture.h"
@@ -91,7 +92,7 @@ class EngineServiceTest : public RouterFixture {
     auto started = RpcServer::Start(rpc);
     ASSERT_TRUE(started.ok()) << started.status();
     engine_server_ = *std::move(started);
-    stub_of_engine_ = vllm::grpc::engine::VllmEngine::NewStub(MakeChannel(engine_server_->address()));
+    stub_of_engine_ = vllm::grpc::engine::VllmEngine::NewStub(testing::Connected(MakeChannel(engine_server_->address())));
   }
   void Connect() {
     engine_->Connect(server_->InProcessChannel(), engine_server_->gate(), [this] { return healthy_.load(); });

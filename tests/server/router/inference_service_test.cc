@@ -11,6 +11,7 @@
 #include "server/task/run_here.h"
 #include "tests/server/rpc/loopback.h"
 #include "tests/server/rpc/raw_call.h"
+#include "tests/testing/connected_channel.h"
 #include "tests/testing/router_fixture.h"
 
 namespace runahead {
@@ -120,7 +121,7 @@ TEST_F(InferenceServiceTest, WhoHasAnsweredKeepsNobodyOutWhileItsClientReads) {
   Start({.prefill = 1, .queue_size = 0, .max_streams = 1});
   decode_[0]->Change([](FakeBehaviour& b) { b.logprobs = 20; });
   const auto stub =
-      v1::Inference::NewStub(MakeChannel(server_->address(), kProcessKeepAlive, {}, {}, /*read_ahead=*/false));
+      v1::Inference::NewStub(testing::Connected(MakeChannel(server_->address(), kProcessKeepAlive, {}, {}, /*read_ahead=*/false)));
   v1::GenerateRequest request = Ids(5, 4000);
   request.mutable_sampling()->set_logprobs(20);  // more than a window has room for
   Call unread(*stub, request);
@@ -190,7 +191,7 @@ TEST_F(InferenceServiceTest, TheJsonOfAChatIsTakenFromTheBudgetWhicheverCallBrin
   InferenceService service(*parts_, {}, {.memory = &memory});
   const std::unique_ptr<RpcServer> server = testing::StartServer(service);
   service.SetGate(&server->gate());
-  const auto stub = v1::Inference::NewStub(MakeChannel(server->address()));
+  const auto stub = v1::Inference::NewStub(testing::Connected(MakeChannel(server->address())));
   v1::ChatMessages chat;
   chat.add_messages()->set_role("user");
   const auto statuses = [&](size_t json_bytes) {

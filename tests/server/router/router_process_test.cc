@@ -26,6 +26,7 @@
 #include "server/tokenizer/tokenizer.h"
 #include "server/tokenizer/utf8.h"
 #include "tests/testing/await.h"
+#include "tests/testing/connected_channel.h"
 #include "tests/testing/fake_worker.h"
 #include "tests/testing/gguf_builder.h"
 #include "tests/testing/router_fixture.h"
@@ -84,7 +85,7 @@ TEST(RouterProcess, AnswersAsAnEngineAtItsPort) {
   const auto router = RouterProcess::Start(options);
   std::filesystem::remove(path);
   ASSERT_TRUE(router.ok()) << router.status();
-  const auto stub = vllm::grpc::engine::VllmEngine::NewStub(MakeChannel((*router)->address()));
+  const auto stub = vllm::grpc::engine::VllmEngine::NewStub(testing::Connected(MakeChannel((*router)->address())));
   grpc::ClientContext of_health, of_model;
   vllm::grpc::engine::HealthCheckResponse health;
   ASSERT_TRUE(stub->HealthCheck(&of_health, {}, &health).ok());

@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/rpc/loopback.h"
+#include "tests/testing/connected_channel.h"
 #include "tests/testing/patience.h"
 
 namespace runahead {
@@ -54,7 +55,7 @@ TEST(Channel, TimeoutsEndACall) {
     }
   } service;
   const auto server = testing::StartServer(service);
-  const auto stub = v1::Inference::NewStub(MakeChannel(server->address()));
+  const auto stub = v1::Inference::NewStub(testing::Connected(MakeChannel(server->address())));
   for (const absl::Duration timeout : {absl::Milliseconds(5), absl::ZeroDuration(), absl::Seconds(-1)}) {
     grpc::ClientContext context;
     SetTimeout(context, timeout);

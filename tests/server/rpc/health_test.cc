@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/rpc/loopback.h"
+#include "tests/testing/connected_channel.h"
 
 namespace runahead {
 namespace {
@@ -53,7 +54,7 @@ class HealthTest : public ::testing::Test {
 
   testing::FakeInference service_{testing::FinishAtOnce};
   const std::unique_ptr<RpcServer> server_ = testing::StartServer(service_);
-  const std::unique_ptr<health::Health::Stub> stub_ = health::Health::NewStub(MakeChannel(server_->address()));
+  const std::unique_ptr<health::Health::Stub> stub_ = health::Health::NewStub(testing::Connected(MakeChannel(server_->address())));
 };
 
 TEST_F(HealthTest, KnowsItsNamesAndTheEmptyOne) {
@@ -105,7 +106,7 @@ TEST_F(HealthTest, WatchesAreLimitedAndConnectionsHaveTheirShare) {
   Watching more(*stub_, "");
   EXPECT_EQ(more.Next(), Serving::UNKNOWN);
   EXPECT_EQ(more.End().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  const auto others = health::Health::NewStub(MakeChannel(server_->address()));
+  const auto others = health::Health::NewStub(testing::Connected(MakeChannel(server_->address())));
   Watching honest(*others, "");
   EXPECT_EQ(honest.Next(), Serving::NOT_SERVING) << "in place of one of the many";
   server_->SetServing(true);

@@ -14,6 +14,7 @@
 #include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
 #include "gtest/gtest.h"
 #include "tests/server/rpc/loopback.h"
+#include "tests/testing/connected_channel.h"
 
 namespace runahead {
 namespace {
@@ -53,7 +54,7 @@ class ReflectionTest : public ::testing::Test {
   testing::FakeInference service_{testing::FinishAtOnce};
   const std::unique_ptr<RpcServer> server_ = testing::StartServer(service_);
   const std::unique_ptr<reflection::ServerReflection::Stub> stub_ =
-      reflection::ServerReflection::NewStub(MakeChannel(server_->address()));
+      reflection::ServerReflection::NewStub(testing::Connected(MakeChannel(server_->address())));
 };
 
 TEST_F(ReflectionTest, ListsAllServices) {
@@ -113,7 +114,7 @@ TEST_F(ReflectionTest, OpenStreamsOfEitherNameTakeNoThread) {
   const auto threads = [] {
     return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
   };
-  const auto older_stub = older::ServerReflection::NewStub(MakeChannel(server_->address()));
+  const auto older_stub = older::ServerReflection::NewStub(testing::Connected(MakeChannel(server_->address())));
   std::deque<grpc::ClientContext> contexts;
   std::vector<std::unique_ptr<
       grpc::ClientReaderWriter<older::ServerReflectionRequest, older::ServerReflectionResponse>>> streams;

@@ -19,6 +19,7 @@
 #include "server/rpc/status.h"
 #include "tests/testing/await.h"
 #include "tests/testing/await_change.h"
+#include "tests/testing/connected_channel.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/sampling_device.h"
 #include "tests/worker/decode/engine_fixture.h"
@@ -122,7 +123,7 @@ class DecodeServiceTcp : public DecodeServiceTest {
     RUNAHEAD_CHECK(server.ok());
     server_ = *std::move(server);
     service_->SetGate(server_->gate());
-    stub_ = v1::Decode::NewStub(MakeChannel(server_->address()));
+    stub_ = v1::Decode::NewStub(testing::Connected(MakeChannel(server_->address())));
   }
   ~DecodeServiceTcp() override { server_ = nullptr; }
 
