@@ -19,6 +19,10 @@ std::chrono::system_clock::time_point After(absl::Duration timeout) {
          std::chrono::duration_cast<std::chrono::system_clock::duration>(absl::ToChronoNanoseconds(bounded));
 }
 
+// An attempt to connect ends after so long, of which TCP, TLS and the server's first frame take a way there and back
+// each: gRPC takes it from the "least backoff". Whoever refuses the connection is asked again much sooner.
+constexpr int kConnectMs = 5000;
+
 }  // namespace
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const KeepAlive& keep_alive,
@@ -30,7 +34,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Kee
   args.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // no limit, or keep-alive stops on a quiet stream
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);

@@ -180,6 +180,7 @@ async function showModel() {
     byId("model").textContent = `${model.id}, ${model.max_model_len} tokens of context`;
   } catch (error) {
     byId("model").textContent = `no model: ${error.message}`;
+    setTimeout(showModel, 2000);  // the router may be on its way
   }
 }
 

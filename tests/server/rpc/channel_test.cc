@@ -1,12 +1,15 @@
 #include "server/rpc/channel.h"
 
+#include <chrono>
 #include <cstdlib>
+#include <future>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/rpc/loopback.h"
 #include "tests/testing/connected_channel.h"
 #include "tests/testing/patience.h"
+#include "tests/testing/tcp_proxy.h"
 
 namespace runahead {
 namespace {
@@ -33,6 +36,20 @@ TEST(Channel, SurvivesARestartOnTheSamePort) {
   ASSERT_TRUE(again.ok()) << again.status();
   ASSERT_TRUE(WaitReady(*channel, address, testing::LongestWait()).ok());
   EXPECT_TRUE(testing::CallListModels(channel).ok());
+}
+
+// On the other side of the world, or with its cores busy: a first answer may take longer than a new attempt does.
+TEST(Channel, AServerWhoseFirstAnswerTakesLongIsWaitedFor) {
+  testing::FakeInference service(testing::FinishAtOnce);
+  const auto server = testing::StartServer(service);
+  testing::TcpProxy far(server->address());
+  far.Stall(true);
+  std::future<absl::Status> call =
+      std::async(std::launch::async, [&] { return testing::CallListModels(MakeChannel(far.address())); });
+  EXPECT_EQ(call.wait_for(std::chrono::milliseconds(400)), std::future_status::timeout) << call.get();
+  far.Stall(false);
+  const absl::Status status = call.get();
+  EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST(Channel, IgnoresAProxyFromTheEnvironment) {
