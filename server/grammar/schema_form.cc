@@ -15,6 +15,7 @@
 #include "server/grammar/compile_cost.h"
 #include "server/grammar/form_graph.h"
 #include "server/grammar/regex_form.h"
+#include "server/grammar/schema_doubles.h"
 #include "server/grammar/schema_formats.h"
 #include "server/grammar/schema_keywords.h"
 #include "server/grammar/schema_numbers.h"
@@ -92,12 +93,14 @@ class SchemaReader {
     return RefuseAt(place, absl::StrCat(QuotedName(keyword), " beside ", QuotedName(form), " is not supported"));
   }
 
-  // What is written out costs time to compile.
+  // What is written out costs time to compile. Counts of arrays within arrays add up: their items are not written out.
   absl::Status Spend(int64_t written, absl::string_view place) {
     written_ += written;
     if (written_ <= kMaxWrittenOut) return absl::OkStatus();
-    return RefuseAt(place, absl::StrCat("with all counts written out, the schema has more than ", kMaxWrittenOut,
-                                        " schemas, items, and characters of patterns and of bounded texts"));
+    return RefuseAt(place,
+                    absl::StrCat("its schemas, a tenth of its counts of items, and the characters of its patterns and "
+                                 "bounded texts with their counts written out add up to more than ",
+                                 kMaxWrittenOut));
   }
 
   absl::StatusOr<Json> Definitions(const std::string& keyword, const Json& value, const std::string& place) {
@@ -369,6 +372,7 @@ class SchemaReader {
 absl::StatusOr<std::string> ReadJsonSchema(const std::string& text) {
   const Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (root.is_discarded()) return absl::InvalidArgumentError("it is no JSON");
+  RUNAHEAD_RETURN_IF_ERROR(RefuseDoubledNames(text));
   return SchemaReader().Read(root);
 }
 

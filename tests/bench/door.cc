@@ -1,9 +1,9 @@
 // What the HTTP door costs: build/bin/runahead-gateway before a router that answers at once, and the same router called
 // over gRPC beside it, by turns. Router and gateway are processes of their own.
 //
-// `door` runs all of it and prints what it measured; `door PART` one of open, unread, ttft, burst, cpu and many alone;
-// `door --smoke` all, with next to nothing of everything, to see that it runs, and that answers wait which nobody
-// reads. `door router` is the router, `door static` what HTTP by itself costs.
+// `door` runs all of it and prints what it measured; `door PART` one of open, unread, ttft, gone, burst, cpu and many
+// alone; `door --smoke` all, with next to nothing of everything, to see that it runs, and that answers wait which
+// nobody reads. `door router` is the router, `door static` what HTTP by itself costs.
 #include <time.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -38,6 +39,7 @@ namespace {
 struct Sizes {
   int alone = 1000;  // requests, one after the other
   int several = 100, rounds_several = 40;
+  int gone = 20;           // clients, one after the other
   int beside = 1000;       // requests, one after the other, while others run
   int busy_tokens = 1000;  // of each of `several` streams
   int paced_tokens = 200;  // of these, one each kPaceMs
@@ -46,7 +48,7 @@ struct Sizes {
   int unread_long = 20, unread_long_tokens = 100000;
   absl::Duration unread_time = absl::Seconds(60);  // at most, until nothing moves
 };
-constexpr Sizes kSmoke = {5, 3, 1, 5, 20, 2, 10, 1, 5, 3, 100, 1, 200000, absl::Seconds(60)};
+constexpr Sizes kSmoke = {5, 3, 1, 2, 5, 20, 2, 10, 1, 5, 3, 100, 1, 200000, absl::Seconds(60)};
 constexpr int kPaceMs = 50;
 constexpr int kIdlePaceMs = 600000;
 constexpr int kSmallBuffer = 4 << 10;  // of a socket that nobody reads, so that the system takes little
@@ -81,6 +83,7 @@ class Bench {
       Ttft(clients, 1, sizes_.alone);
       TtftBeside(clients, gateway.port);
     }
+    if (wanted("gone")) Gone(gateway.port);
     if (wanted("burst")) Burst(gateway, clients);
     if (wanted("cpu")) {
       Cpu(gateway, clients, "at full speed", {.streams = sizes_.several, .tokens = sizes_.busy_tokens});
@@ -118,6 +121,29 @@ class Bench {
     for (int i = 0; i < sizes_.beside; ++i) pair.grpc.Add(RunGrpc(*stub_, {}));
     grpc.join();
     Print(absl::StrCat("ttft of one beside ", sizes_.several, " paced"), pair);
+  }
+
+  // From when the client of a stream closes its connection until the router hears that the call is cancelled.
+  void Gone(int port) {
+    std::vector<absl::Duration> times;
+    for (int i = 0; i < sizes_.gone; ++i) {
+      int64_t closed = 0;
+      {
+        HttpClients client(port, 1);
+        client.Run({.tokens = 2, .pace_ms = kIdlePaceMs, .until_first = true});
+        closed = MachineNanoseconds();
+      }
+      const absl::Time until = MonotonicNow() + absl::Minutes(1);
+      int64_t cancelled = 0;
+      while ((cancelled = Cancelled()) < closed) {
+        if (MonotonicNow() > until) Die("a client is gone, and its call goes on");
+        absl::SleepFor(absl::Milliseconds(1));
+      }
+      times.push_back(absl::Nanoseconds(cancelled - closed));
+    }
+    absl::PrintF("from a client's close to the cancel at the router: p50 %.2f, longest %.2f ms (of %d)\n",
+                 Percentile(times, 0.5), Percentile(times, 1), sizes_.gone);
+    std::fflush(stdout);
   }
 
   static void Print(const std::string& what, const Pair& pair) {
@@ -239,11 +265,20 @@ class Bench {
     return said_of_each;
   }
 
-  int64_t Said() {
+  int64_t Said() { return OfRouter().kv_bytes_per_token(); }
+
+  // When a call was last cancelled.
+  int64_t Cancelled() {
+    int64_t nanoseconds = 0;
+    if (!absl::SimpleAtoi(OfRouter().fingerprint(), &nanoseconds)) Die("the router says no time");
+    return nanoseconds;
+  }
+
+  v1::Model OfRouter() {
     grpc::ClientContext context;
     v1::ListModelsResponse response;
     if (!stub_->ListModels(&context, {}, &response).ok()) Die("the router does not answer");
-    return response.models(0).kv_bytes_per_token();
+    return response.models(0);
   }
 
   const Sizes sizes_;
@@ -256,11 +291,12 @@ class Bench {
 
 int main(int argc, char** argv) {
   const std::string word = argc == 2 ? argv[1] : "";
-  const std::vector<std::string> words = {"",       "--smoke", "router", "static", "open",
-                                          "unread", "ttft",    "burst",  "cpu",    "many"};
+  const std::vector<std::string> words = {"",     "--smoke", "router", "static", "open", "unread",
+                                          "ttft", "gone",    "burst",  "cpu",    "many"};
   if (argc > 2 || std::find(words.begin(), words.end(), word) == words.end()) {
-    std::fprintf(stderr,
-                 "usage: door [--smoke | open | unread | ttft | burst | cpu | many] | door router | door static\n");
+    std::fprintf(
+        stderr,
+        "usage: door [--smoke | open | unread | ttft | gone | burst | cpu | many] | door router | door static\n");
     return 2;
   }
   if (word == "router") return runahead::Router();

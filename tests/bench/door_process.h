@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -24,6 +25,13 @@ namespace runahead {
 [[noreturn]] inline void Die(const std::string& why) {
   std::fprintf(stderr, "door: %s\n", why.c_str());
   std::exit(1);
+}
+
+// Of a clock that is the same for all processes of the machine.
+inline int64_t MachineNanoseconds() {
+  timespec time = {};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return int64_t{time.tv_sec} * 1000000000 + time.tv_nsec;
 }
 
 // A program that says a line when it serves, on descriptor kSaysOn; ends with us.

@@ -12,16 +12,21 @@
 #include <cstdio>
 #include <memory>
 
+#include "absl/strings/str_cat.h"
 #include "runahead/v1/inference.grpc.pb.h"
 #include "server/base/descriptor_limit.h"
 #include "server/rpc/lock_graph.h"
+#include "tests/bench/door_process.h"
 
 namespace runahead {
 
 class Answer final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
  public:
-  Answer(const v1::GenerateRequest& request, std::atomic<int64_t>& said)
-      : tokens_(request.stop().max_tokens()), pace_ms_(static_cast<int>(request.sampling().seed())), said_(said) {
+  Answer(const v1::GenerateRequest& request, std::atomic<int64_t>& said, std::atomic<int64_t>& cancelled)
+      : tokens_(request.stop().max_tokens()),
+        pace_ms_(static_cast<int>(request.sampling().seed())),
+        said_(said),
+        cancelled_(cancelled) {
     response_.mutable_started()->set_request_id(request.request_id());
     response_.mutable_started()->set_prompt_tokens(8);
     StartWrite(&response_);
@@ -36,7 +41,10 @@ class Answer final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
       Finish(grpc::Status::CANCELLED);
     });
   }
-  void OnCancel() override { alarm_.Cancel(); }
+  void OnCancel() override {
+    cancelled_ = MachineNanoseconds();
+    alarm_.Cancel();
+  }
   void OnDone() override { delete this; }
 
   void Say() {
@@ -58,7 +66,7 @@ class Answer final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
   }
 
   const int tokens_, pace_ms_;
-  std::atomic<int64_t>& said_;
+  std::atomic<int64_t>&said_, &cancelled_;
   int index_ = 0;
   bool done_ = false;
   v1::GenerateResponse response_;
@@ -69,22 +77,24 @@ class InstantRouter final : public v1::Inference::CallbackService {
  public:
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(grpc::CallbackServerContext*,
                                                            const v1::GenerateRequest* request) override {
-    return new Answer(*request, said_);
+    return new Answer(*request, said_, cancelled_);
   }
-  // kv_bytes_per_token is how many tokens it has said.
+  // kv_bytes_per_token is how many tokens it has said; `fingerprint`, when a call was last cancelled, by
+  // MachineNanoseconds.
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context, const v1::ListModelsRequest*,
                                        v1::ListModelsResponse* response) override {
     v1::Model& model = *response->add_models();
     model.set_name("instant");
     model.set_context_length(1 << 20);
     model.set_kv_bytes_per_token(said_);
+    model.set_fingerprint(absl::StrCat(cancelled_.load()));
     auto* const reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;
   }
 
  private:
-  std::atomic<int64_t> said_ = 0;
+  std::atomic<int64_t> said_ = 0, cancelled_ = 0;
 };
 
 // Says its address on a line, and serves until it is killed.

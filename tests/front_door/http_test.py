@@ -273,7 +273,6 @@ class HttpTest(DoorTest):
         self.assertEqual(self.post("/v1/completions", {"prompt": "go on", "max_tokens": 1})[0], 200)
 
 
-@fixture.unittest.skipIf(openai is None, "no openai SDK")
 class ToolFormTest(DoorTest):
     """A model whose template writes calls as no other, a list of JSON behind a word, and takes ids as Mistral's does."""
 
@@ -344,6 +343,7 @@ class ToolFormTest(DoorTest):
         self.assertEqual("".join(piece["function"]["arguments"] for piece in pieces), call["function"]["arguments"])
 
 
+@fixture.unittest.skipIf(openai is None, "no openai SDK")
 class SdkTest(fixture.ClusterTest):
     MESSAGES = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Who are you?"}]
 

@@ -127,6 +127,15 @@ TEST_F(GatewayTest, RefusalsAreTheFieldsErrors) {
            {"/v1/chat/completions",
             R"({"messages": [{"role": "user", "content": "hi"}], "guided_json": {"minimum": 3, "maximum": 2}})", 400,
             R"("message":"guided_json: at the root: no number is within its bounds")"},
+           {"/v1/chat/completions",
+            R"({"messages": [{"role": "user", "content": "hi"}], "guided_json": {"const": {"a": 1, "a": 2}}})", 400,
+            R"("message":"guided_json: at /const/a: it is given twice")"},
+           {"/v1/completions", R"({"prompt": "hi", "guided_json": "{\"type\": \"null\", \"type\": \"string\"}"})", 400,
+            R"("message":"guided_json: at /type: it is given twice")"},
+           {"/v1/chat/completions",
+            R"({"messages": [{"role": "user", "content": "hi"}], "response_format": {"type": "json_schema",)"
+            R"( "json_schema": {"name": "n", "schema": {"properties": {"a": {}, "a": true}}}}})",
+            400, R"("message":"response_format.json_schema.schema: at /properties/a: it is given twice")"},
            {"/v1/chat/completion", "{}", 404, "no such path"},
            {"/v1/responses", "{}", 404, "use /v1/chat/completions"},
            {"/v1/responses/resp_1", "{}", 404, "use /v1/chat/completions"},
@@ -165,7 +174,9 @@ TEST_F(GatewayTest, OverloadSaysWhenToTryAgain) {
 }
 
 TEST_F(GatewayTest, AClientThatGoesAwayEndsItsCall) {
-  StartGateway();
+  GatewayOptions options;
+  options.quiet_time = absl::Hours(1);  // nothing is written meanwhile that would find it gone
+  StartGateway({}, options);
   decode_[0]->Change([](testing::FakeBehaviour& behaviour) { behaviour.decode_until = 1; });
   for (const bool streams : {false, true}) {
     std::string body = kHello;

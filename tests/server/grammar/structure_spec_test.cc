@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -132,6 +133,39 @@ TEST(StructureSpec, RefusesWhatIsNoSchema) {
                              "{\"a\xff\":1}"}) {
     RefusedSchema(schema);
   }
+}
+
+TEST(StructureSpec, RefusesANameThatIsThereTwice) {
+  const std::string told = "structure.json_schema: at ", twice = ": it is given twice";
+  EXPECT_EQ(RefusedSchema(R"({"type":"object","properties":{"a":{"const":1},"a":{"const":2}},"required":["a"]})"),
+            told + "/properties/a" + twice);
+  for (const auto& [schema, place] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"type":"string","type":"integer"})", "/type"},
+           {R"({"type":"string","\u0074ype":"integer"})", "/type"},
+           {R"({"properties":{"a/b~":{},"c":{},"a/b~":{}}})", "/properties/a~1b~0"},
+           {R"({"anyOf":[{"type":"null"},{"enum":[[1,{}],{"x":1,"y":[],"x":1}]}]})", "/anyOf/1/enum/1/x"},
+           {R"({"prefixItems":[[],{"a":{"b":1}},true,{"title":"","title":""}]})", "/prefixItems/3/title"},
+           {R"({"const":{"a":{"b":1,"b":1}}})", "/const/a/b"},
+           {R"({"type":"null","default":{"":1,"":2}})", "/default/"},
+       }) {
+    EXPECT_EQ(RefusedSchema(schema), told + place + twice) << schema;
+  }
+  // The same name in another object is another.
+  EXPECT_EQ(
+      Schema(R"({"prefixItems":[{"const":{"a":{"a":1}}},{"const":{"a":[{"a":1},{"a":1}]}}]})"),
+      R"({"type":"array","prefixItems":[{"const":{"a":{"a":1}}},{"const":{"a":[{"a":1},{"a":1}]}}],"items":false})");
+}
+
+TEST(StructureSpec, CountsOfArraysWithinArraysAddUp) {
+  const auto nested = [](int count, int arrays) {
+    std::string schema = R"({"type":"null"})";
+    for (int i = 0; i < arrays; ++i) schema = absl::StrCat(R"({"items":)", schema, R"(,"maxItems":)", count, "}");
+    return schema;
+  };
+  EXPECT_THAT(Schema(nested(1000, 9)), HasSubstr("\"maxItems\":1000"));
+  EXPECT_THAT(RefusedSchema(nested(1000, 10)),
+              HasSubstr("its schemas, a tenth of its counts of items, and the characters of its patterns and bounded "
+                        "texts with their counts written out add up to more than 1000"));
 }
 
 TEST(StructureSpec, RefusesSchemasWhoseValuesNeverEnd) {
