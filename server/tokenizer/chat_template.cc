@@ -116,8 +116,11 @@ absl::StatusOr<MarkedText> ChatTemplate::Rendered(const Chat& chat, KeepGoing ke
   std::move(of_chat.variables.begin(), of_chat.variables.end(), std::back_inserter(variables));
   absl::StatusOr<MarkedText> text = chosen->text.Render(std::move(variables), chat.now, keep_going, limits);
   if (absl::IsInvalidArgument(text.status())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("messages: they cannot be rendered: ", OneLine(text.status()).message(), kInstead));
+    Chat without = chat;
+    without.tools.clear();
+    const bool of_tools = !chat.tools.empty() && Rendered(without, keep_going, limits).ok();
+    return absl::InvalidArgumentError(absl::StrCat(
+        of_tools ? "tools" : "messages", ": they cannot be rendered: ", OneLine(text.status()).message(), kInstead));
   }
   if (!text.ok() || !of_chat.continues) return text;
   const std::optional<size_t> end = EndOf(FromUtf8(chat.messages.back().content, /*own=*/false), *text);
