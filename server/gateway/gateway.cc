@@ -15,6 +15,7 @@
 #include "server/gateway/page/page.h"
 #include "server/gateway/unary_call.h"
 #include "server/rpc/health_check.h"
+#include "server/rpc/status.h"
 
 namespace runahead {
 namespace {
@@ -172,9 +173,28 @@ void Gateway::Generate(Context context, bool chat) {
 void Gateway::StartGeneration(const Context& context, bool chat, const DoorFacts& facts) {
   const std::string& body = context->request().body;
   absl::StatusOr<OpenAiCalls> calls = chat ? ReadChatRequest(body, facts) : ReadCompletionRequest(body, facts);
-  if (!calls.ok()) return context->Fail(calls.status(), {.prompt = PromptMember(chat)});
+  if (!calls.ok()) {
+    const bool of_tools = chat && facts.tool_format.empty() && BlamedField(calls.status()) == "tools";
+    if (of_tools) return RefuseTools(context, facts, calls.status());
+    return context->Fail(calls.status(), {.prompt = PromptMember(chat)});
+  }
   for (const std::string& member : calls->ignored) parts_.metrics.Ignored(member);
   Generation::Start(context, *std::move(calls), parts_.stub, parts_.quiet_time, parts_.memory, parts_.metrics);
+}
+
+// A model without a chat template has no form of calls, either. The router knows which of both it is, and says it of
+// any chat.
+void Gateway::RefuseTools(const Context& context, const DoorFacts& facts, const absl::Status& why) {
+  absl::StatusOr<v1::TokenizeRequest> chat = ReadTokenizeRequest(context->request().body, facts);
+  if (!chat.ok()) return context->Fail(why);
+  CallUnary<v1::TokenizeRequest, v1::TokenizeResponse>(
+      context, *std::move(chat),
+      [this](auto* call, const auto* asked, auto* response, auto done) {
+        parts_.stub.async()->Tokenize(call, asked, response, std::move(done));
+      },
+      [context, why](const absl::StatusOr<v1::TokenizeResponse>& response) {
+        context->Fail(absl::IsFailedPrecondition(response.status()) ? response.status() : why);
+      });
 }
 
 void Gateway::Models(Context context) {

@@ -56,6 +56,7 @@ class Gateway {
   void Complete(Context context) { Generate(std::move(context), /*chat=*/false); }
   void Generate(Context context, bool chat);
   void StartGeneration(const Context& context, bool chat, const DoorFacts& facts);
+  void RefuseTools(const Context& context, const DoorFacts& facts, const absl::Status& why);
   void Models(Context context);
   void Tokenize(Context context);
   void Detokenize(Context context);

@@ -71,7 +71,7 @@ class Generation::Call final : public grpc::ClientReadReactor<v1::GenerateRespon
   void OnDone(const grpc::Status& status) override {
     const std::shared_ptr<Generation> owner = std::move(owner_);  // the first, so that it ends last
     const std::shared_ptr<Call> itself = std::move(itself_);
-    owner->Ended(FromGrpcStatus(status));
+    owner->Ended(prompt_, FromGrpcStatus(status));
   }
 
   std::shared_ptr<Generation> owner_;
@@ -114,6 +114,7 @@ Generation::Generation(std::shared_ptr<CallContext> context, const OpenAiCalls& 
     : context_(std::move(context)),
       stream_(calls.stream),
       sent_(calls.sent),
+      listed_prompts_(calls.listed_prompts),
       quiet_time_(quiet_time),
       lists_prompt_(calls.prompt_logprobs.has_value()),
       prompt_copies_(PromptCopies(calls)),
@@ -132,7 +133,7 @@ void Generation::Came(Call& call, const v1::GenerateResponse& response) {
       const std::vector<std::string> events = answer_->Add(call.prompt(), response);
       const int64_t copies = response.has_prompt_logprobs() ? prompt_copies_ : 1;
       if (!stream_ && !memory_.Resize(memory_.bytes() + copies * static_cast<int64_t>(response.ByteSizeLong()))) {
-        Fail(NoMemoryLeft(lists_prompt_));
+        Fail(NoMemoryLeft(lists_prompt_), sent_);
       }
       metrics_.streamed.Increment(static_cast<double>(events.size()));
       text = EventText(events);
@@ -143,11 +144,15 @@ void Generation::Came(Call& call, const v1::GenerateResponse& response) {
   context_->SendEvents(std::move(text), [held = call.shared_from_this()] { held->ReadNext(); });
 }
 
-void Generation::Ended(const absl::Status& status) {
+void Generation::Ended(int prompt, const absl::Status& status) {
   MutexLock lock(mu_);
   --running_;
   if (ended_) return;
-  if (!status.ok()) return Fail(status);
+  if (!status.ok()) {
+    SentMembers sent = sent_;
+    if (listed_prompts_) sent.prompt = absl::StrCat("prompt[", prompt, "]");
+    return Fail(status, sent);
+  }
   if (running_ == 0) Finish();
 }
 
@@ -182,12 +187,12 @@ void Generation::Begin() {
   context_->BeginEvents();
 }
 
-void Generation::Fail(const absl::Status& status) {
+void Generation::Fail(const absl::Status& status, const SentMembers& sent) {
   ended_ = true;
   if (begun_) {
-    context_->EndEvents(absl::StrCat("data: ", ToOpenAiError(status, sent_).body, "\n\n", kDone));
+    context_->EndEvents(absl::StrCat("data: ", ToOpenAiError(status, sent).body, "\n\n", kDone));
   } else {
-    context_->Fail(status, sent_);
+    context_->Fail(status, sent);
   }
   CancelAll();
 }
@@ -195,7 +200,8 @@ void Generation::Fail(const absl::Status& status) {
 void Generation::Finish() {
   if (!answer_->IsComplete()) {
     return Fail(
-        absl::UnimplementedError("the router answered a part of the request only: it is older than this gateway"));
+        absl::UnimplementedError("the router answered a part of the request only: it is older than this gateway"),
+        sent_);
   }
   ended_ = true;
   const std::vector<std::string> last = answer_->Finish();

@@ -31,18 +31,19 @@ class Generation : public std::enable_shared_from_this<Generation> {
   Generation(std::shared_ptr<CallContext> context, const OpenAiCalls& calls, absl::Duration quiet_time,
              ByteBudget::Lease memory, GatewayMetrics& metrics);
   void Came(Call& call, const v1::GenerateResponse& response) RUNAHEAD_EXCLUDES(mu_);
-  void Ended(const absl::Status& status) RUNAHEAD_EXCLUDES(mu_);
+  void Ended(int prompt, const absl::Status& status) RUNAHEAD_EXCLUDES(mu_);
   void Gone() RUNAHEAD_EXCLUDES(mu_);
   void SayQuiet() RUNAHEAD_EXCLUDES(mu_);
   void WaitQuietly();
   void Begin() RUNAHEAD_REQUIRES(mu_);
-  void Fail(const absl::Status& status) RUNAHEAD_REQUIRES(mu_);
+  void Fail(const absl::Status& status, const SentMembers& sent) RUNAHEAD_REQUIRES(mu_);
   void Finish() RUNAHEAD_REQUIRES(mu_);
   void CancelAll() RUNAHEAD_REQUIRES(mu_);
 
   const std::shared_ptr<CallContext> context_;
   const bool stream_;
   const SentMembers sent_;
+  const bool listed_prompts_;
   const absl::Duration quiet_time_;
   const bool lists_prompt_;
   const int64_t prompt_copies_;  // that are kept of what is said of a prompt's tokens

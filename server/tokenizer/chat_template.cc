@@ -41,6 +41,11 @@ std::optional<size_t> EndOf(const MarkedText& content, const MarkedText& rendere
   return *place + (rendered.compare(*place, content.size(), content) == 0 ? content.size() : stripped.size());
 }
 
+Chat WithoutTools(Chat chat) {
+  chat.tools.clear();
+  return chat;
+}
+
 }  // namespace
 
 absl::StatusOr<ChatTemplate::Template> ChatTemplate::Parsed(std::string_view source) {
@@ -116,8 +121,9 @@ absl::StatusOr<MarkedText> ChatTemplate::Rendered(const Chat& chat, KeepGoing ke
   std::move(of_chat.variables.begin(), of_chat.variables.end(), std::back_inserter(variables));
   absl::StatusOr<MarkedText> text = chosen->text.Render(std::move(variables), chat.now, keep_going, limits);
   if (absl::IsInvalidArgument(text.status())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("messages: they cannot be rendered: ", OneLine(text.status()).message(), kInstead));
+    const bool of_tools = !chat.tools.empty() && Rendered(WithoutTools(chat), keep_going, limits).ok();
+    return absl::InvalidArgumentError(absl::StrCat(
+        of_tools ? "tools" : "messages", ": they cannot be rendered: ", OneLine(text.status()).message(), kInstead));
   }
   if (!text.ok() || !of_chat.continues) return text;
   const std::optional<size_t> end = EndOf(FromUtf8(chat.messages.back().content, /*own=*/false), *text);
@@ -151,9 +157,7 @@ std::string ChatTemplate::ToolFormat(const Tokenizer& tokenizer, std::string_vie
     if (const std::optional<std::string> form = CallFormOf(*calling, *saying, tokenizer)) return *form;
   }
   if (!words.empty()) return std::string(words);
-  Chat without = SayingChat();
-  without.tools.clear();
-  const absl::StatusOr<MarkedText> untold = rendered(without);
+  const absl::StatusOr<MarkedText> untold = rendered(WithoutTools(SayingChat()));
   return saying.ok() && untold.ok() && *saying != *untold ? "json" : "";
 }
 

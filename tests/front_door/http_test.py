@@ -318,11 +318,23 @@ class ToolFormTest(DoorTest):
                 call = self.forced({"type": "function", "function": {"name": "weather", "parameters": parameters}})
                 self.assertEqual(call["function"]["name"], "weather")
                 self.assertEqual(json.loads(call["function"]["arguments"]), {"sky": "clear"})
+
+    def test_parameters_that_no_arguments_can_be_of_are_refused_by_their_place(self):
+        for parameters in ({"type": "array"}, {"type": ["object", "bogus"]}, {"type": 5}, {"type": "Object"},
+                           {"type": "object", "$defs": {"a/b": {}}}):
+            with self.subTest(parameters=parameters):
+                status, text = self.post("/v1/chat/completions", {
+                    "messages": [{"role": "user", "content": "Rain?"}], "tool_choice": "required",
+                    "tools": [{"type": "function", "function": {"name": "f", "parameters": parameters}}]})
+                self.assertEqual(status, 400, text)
+                self.assertEqual(json.loads(text)["error"]["param"], "tools[0].function.parameters")
+
+    def test_a_call_that_a_stop_string_cuts_off_says_stop(self):
         status, text = self.post("/v1/chat/completions", {
-            "messages": [{"role": "user", "content": "Rain?"}], "tool_choice": "required",
-            "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "array"}}}]})
-        self.assertEqual(status, 400, text)
-        self.assertEqual(json.loads(text)["error"]["param"], "tools[0].function.parameters")
+            "messages": [{"role": "user", "content": "Rain?"}], "tools": [self.TOOL], "tool_choice": "required",
+            "stop": ["}"]})
+        self.assertEqual(status, 200, text)
+        self.assertEqual(json.loads(text)["choices"][0]["finish_reason"], "stop")
 
     def test_a_forced_call_is_written_as_the_template_writes_one(self):
         asked = {"messages": [{"role": "user", "content": "Rain?"}], "tools": [self.TOOL], "tool_choice": "required",

@@ -43,6 +43,7 @@ struct OpenAiCalls {
   bool one_tool_call = false;               // what comes behind the first call is left out
   std::string reasoning_format;             // of what was thought; empty: it is not told apart
   SentMembers sent = {};                    // for errors of the service
+  bool listed_prompts = false;              // they stand in an array, also one alone
   std::vector<std::string> ignored;         // members of the request that nobody knows, in order; to be counted
 };
 

@@ -60,6 +60,9 @@ class ChatText {
     if (calling_.has_value()) calling_->Finish(content);
   }
 
+  // Of the last call: it is no JSON then.
+  bool in_arguments() const { return calling_.has_value() && calling_->in_arguments(); }
+
   // That was not taken yet.
   std::string reasoning;
   std::string content;
@@ -103,7 +106,8 @@ class ChatChoice : public ChoiceWriter {
     text_.Finish();
     std::vector<std::string> events = Pending();
     const bool called = called_ > 0 || !text_.calls.empty();
-    const bool stopped = finished.reason() != v1::FINISH_REASON_LENGTH;
+    // A stop string may stand within a call, too.
+    const bool stopped = finished.reason() != v1::FINISH_REASON_LENGTH && !text_.in_arguments();
     reason_ = called && stopped ? "\"tool_calls\"" : FinishReasonJson(finished.reason());
     if (stream_) events.push_back(Delta(""));
     return events;

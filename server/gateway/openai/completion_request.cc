@@ -67,7 +67,8 @@ absl::Status AddPrompt(JsonSlice value, JsonSlice::Kind first, std::vector<Given
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<GivenPrompt>> ReadPrompts(JsonObject& body) {
+// `listed`: they stand in an array.
+absl::StatusOr<std::vector<GivenPrompt>> ReadPrompts(JsonObject& body, bool& listed) {
   const std::optional<JsonSlice> value = body.Find("prompt");
   if (!value.has_value()) return InvalidField("prompt", absl::StrCat("it is missing; ", kPromptAllowed, " is allowed"));
   if (value->kind() == JsonSlice::Kind::kString) return std::vector<GivenPrompt>{{value->String(), {}}};
@@ -86,6 +87,7 @@ absl::StatusOr<std::vector<GivenPrompt>> ReadPrompts(JsonObject& body) {
     }
     return WrongValue("prompt[0]", element, "a string, an id, or an array of ids");
   }));
+  listed = first != JsonSlice::Kind::kNumber;
   return prompts;
 }
 
@@ -142,7 +144,7 @@ absl::StatusOr<OpenAiCalls> ReadCompletionRequest(absl::string_view body, const 
   common.set_model(std::move(model.asked));
   calls.model = std::move(model.answer);
   RUNAHEAD_RETURN_IF_ERROR(RefuseUnsupported(members, /*chat=*/false));
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<GivenPrompt> prompts, ReadPrompts(members));
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<GivenPrompt> prompts, ReadPrompts(members, calls.listed_prompts));
   RUNAHEAD_ASSIGN_OR_RETURN(calls.sent.structure, ReadStructureMembers(members, common));
   RUNAHEAD_RETURN_IF_ERROR(ReadSamplingMembers(members, facts, common));
   RUNAHEAD_RETURN_IF_ERROR(ReadRuleMembers(members, common));

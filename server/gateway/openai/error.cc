@@ -32,16 +32,17 @@ struct MemberName {
 };
 
 constexpr MemberName kMemberNames[] = {
-    {"sampling.", ""},       {"stop.stop_ids", "stop_token_ids"},
-    {"stop.", ""},           {"chat.template_variables", "chat_template_kwargs"},
-    {"chat.", ""},           {"token_ids.ids", "prompt"},
-    {"token_ids", "prompt"},
+    {"sampling.", ""}, {"stop.stop_ids", "stop_token_ids"},
+    {"stop.", ""},     {"chat.template_variables", "chat_template_kwargs"},
+    {"chat.", ""},
 };
 
 // Fields that have another name as a whole only: others begin alike.
 constexpr MemberName kWholeNames[] = {
     {"chat", "messages"},
     {"text", "prompt"},
+    {"token_ids.ids", "prompt"},
+    {"token_ids", "prompt"},
     {"ids", "tokens"},
     {"timeout_s", "timeout"},
     {"truncate_prompt", "truncate_prompt_tokens"},
@@ -55,29 +56,37 @@ std::string StructureMember(absl::string_view field, absl::string_view sent) {
 
 // The schema of a forced call has those of the tools' parameters among its definitions, each by the names that
 // DefineArguments gives it. A place in it, "at /$defs/tool1.size/items: ..", is told as the request has it: of
-// tools[1].function. parameters, "at /$defs/size/items: ..".
+// tools[1].function.parameters, "at /$defs/size/items: ..". A place in the call itself, "at /anyOf/1/properties: ..",
+// is none that the request has: it says the tool only.
 struct ToolPlace {
   std::string member;
   std::string message;
 };
 
 std::optional<ToolPlace> PlaceInTool(absl::string_view message, const SentMembers& sent) {
-  if (sent.structure != "tools" || !absl::ConsumePrefix(&message, "at /$defs/tool")) return std::nullopt;
+  if (sent.structure != "tools") return std::nullopt;
+  const bool of_call = absl::ConsumePrefix(&message, "at /anyOf/");
+  if (!of_call && !absl::ConsumePrefix(&message, "at /$defs/tool")) return std::nullopt;
   const size_t digits = std::min(message.find_first_not_of("0123456789"), message.size());
   int tool = 0;
   if (!absl::SimpleAtoi(message.substr(0, digits), &tool)) return std::nullopt;
   message.remove_prefix(digits);
+  const std::string member = absl::StrCat("tools[", sent.tool + tool, "].function.parameters");
+  if (of_call) {
+    const size_t colon = message.find(": ");
+    if (colon == absl::string_view::npos) return std::nullopt;
+    return ToolPlace{member, std::string(message.substr(colon + 2))};
+  }
   absl::ConsumePrefix(&message, "_objects");
   std::string root;
-  if (absl::ConsumePrefix(&message, ".definitions.")) {
+  if (absl::ConsumePrefix(&message, "_definitions.")) {
     root = "/definitions/";
   } else if (absl::ConsumePrefix(&message, ".")) {
     root = "/$defs/";
   } else if (absl::StartsWith(message, ":")) {
     root = "the root";
   }
-  return ToolPlace{absl::StrCat("tools[", sent.tool + tool, "].function.parameters"),
-                   absl::StrCat("at ", root, message)};
+  return ToolPlace{member, absl::StrCat("at ", root, message)};
 }
 
 std::string MemberOf(absl::string_view field, const SentMembers& sent) {
@@ -85,7 +94,9 @@ std::string MemberOf(absl::string_view field, const SentMembers& sent) {
   if (absl::StartsWith(field, "structure.") && !sent.structure.empty()) return StructureMember(field, sent.structure);
   for (const MemberName& name : kWholeNames) {
     const absl::string_view rest = field.substr(std::min(name.field.size(), field.size()));
-    if (absl::StartsWith(field, name.field) && (rest.empty() || rest[0] == '[')) return absl::StrCat(name.member, rest);
+    if (!absl::StartsWith(field, name.field) || (!rest.empty() && rest[0] != '[')) continue;
+    const bool is_prompt = name.member == "prompt" && !sent.prompt.empty();
+    return absl::StrCat(is_prompt ? absl::string_view(sent.prompt) : name.member, rest);
   }
   for (const MemberName& name : kMemberNames) {
     if (!absl::StartsWith(field, name.field)) continue;
@@ -117,7 +128,15 @@ bool IsTooLong(const absl::Status& status) {
   return absl::IsOutOfRange(status) && absl::StrContains(status.message(), kTooLong);
 }
 
+// The router's words where the model's chat template cannot be used, or there is none: the request can do without.
+constexpr char kNoTemplate[] = "; send the prompt as text, or as token ids";
+
+bool HasNoTemplate(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) && absl::EndsWith(status.message(), kNoTemplate);
+}
+
 ErrorKind KindOf(const absl::Status& status, absl::string_view field) {
+  if (HasNoTemplate(status)) return {400, "invalid_request_error", nullptr};
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kOutOfRange:
@@ -155,6 +174,7 @@ OpenAiError ToOpenAiError(const absl::Status& status, const SentMembers& sent) {
   const absl::string_view leading = LeadingField(message);
   const std::optional<std::string> blamed = BlamedField(status);
   std::string param = blamed.has_value() ? MemberOf(*blamed, sent) : "";
+  if (HasNoTemplate(status)) param = "messages";
   std::string text(message);
   if (!leading.empty()) text = absl::StrCat(MemberOf(leading, sent), message.substr(leading.size()));
   if (leading == "structure.json_schema") {

@@ -17,7 +17,7 @@ struct OpenAiError {
 
 // The members of one request for fields of the service that may come from several. Empty: the field's own name.
 struct SentMembers {
-  std::string prompt = {};     // "messages" of a chat
+  std::string prompt = {};     // "messages" of a chat; "prompt[2]" of one of several prompts
   std::string structure = {};  // such as "guided_regex", "tools"
   int tool = 0;                // of `tools`, the first that may be called: ForcedCall's tool0
 };

@@ -34,6 +34,8 @@ class ToolCallObject {
 
   // Of the call; known from kArgumentsBegin on.
   const std::string& name() const { return name_; }
+  // kArgumentsBegin came, and their last bracket has not.
+  bool in_arguments() const { return in_arguments_; }
 
  private:
   // Of the object itself, or of its "function"; not of what else is in it.

@@ -36,6 +36,8 @@ class ToolCallParser {
   void Feed(absl::string_view text, std::string& content, std::vector<ToolCallPart>& calls);
   // The answer has ended.
   void Finish(std::string& content);
+  // The arguments of the last call that was told have not ended.
+  bool in_arguments() const { return told_ && object_.in_arguments(); }
 
  private:
   enum class State {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "server/base/printable.h"
 
 namespace runahead {
 namespace {
@@ -51,7 +53,7 @@ class ToolReferences {
       to_root_ = true;
       reference = kDefinition + own_;
     }
-    for (const auto& [from, to] : {std::pair(kDefinition, "."), std::pair("#/definitions/", ".definitions.")}) {
+    for (const auto& [from, to] : {std::pair(kDefinition, "."), std::pair("#/definitions/", "_definitions.")}) {
       if (absl::StartsWith(uri, from)) reference = absl::StrCat(kDefinition, own_, to, uri.substr(strlen(from)));
     }
   }
@@ -59,6 +61,18 @@ class ToolReferences {
   const std::string& own_;
   bool to_root_ = false;
 };
+
+constexpr absl::string_view kTypes[] = {"object", "array", "string", "number", "integer", "boolean", "null"};
+
+bool IsType(const Schema& type) {
+  return type.is_string() &&
+         std::find(std::begin(kTypes), std::end(kTypes), type.get<std::string>()) != std::end(kTypes);
+}
+
+bool IsTypes(const Schema& type) {
+  if (!type.is_array()) return IsType(type);
+  return !type.empty() && std::all_of(type.begin(), type.end(), IsType);
+}
 
 bool AllowsObjects(const Schema& type) {
   if (!type.is_array()) return type == "object";
@@ -79,6 +93,7 @@ class ObjectSchemas {
       too_deep_ = true;
       return schema;
     }
+    if (schema.contains("type") && !IsTypes(schema["type"])) return schema;  // it is refused by who compiles it
     if (schema.contains("type") && !AllowsObjects(schema["type"])) return std::nullopt;
     ++nested_;
     bool some = true, typed = true;
@@ -167,8 +182,12 @@ absl::StatusOr<ToolDefinitions> DefineArguments(absl::string_view parameters, co
   for (const char* keyword : {"$defs", "definitions"}) {
     if (!root.is_object() || !root.contains(keyword) || !root[keyword].is_object()) continue;
     for (auto& [defined, schema] : root[keyword].items()) {
+      if (defined.find_first_of("/~%") != std::string::npos) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("at /", keyword, ": the name \"", Printable(defined), "\" with /, ~ or % is not supported"));
+      }
       references.Follow(schema);
-      definitions[absl::StrCat(own, ".", keyword[0] == '$' ? "" : "definitions.", defined)] = std::move(schema);
+      definitions[absl::StrCat(own, keyword[0] == '$' ? "." : "_definitions.", defined)] = std::move(schema);
     }
     root.erase(keyword);
   }

@@ -275,6 +275,18 @@ TEST(ChatTemplate, WhatTheTemplateComplainsAboutNamesTheMessages) {
               HasSubstr("messages: they cannot"));
 }
 
+TEST(ChatTemplate, WhatTheTemplateComplainsAboutOfToolsNamesThem) {
+  const ChatTemplate chat = Parsed(
+      "{{ raise_exception('no') if messages[0].content == 'bad' }}"
+      "{% for t in tools or [] %}{% for p in t.parameters.properties.items() %}{{ p }}{% endfor %}{% endfor %}"
+      "{{ messages[0].content }}");
+  Chat given = ChatOf({{"user", "good"}});
+  given.tools = R"([{"parameters":{}}])";
+  EXPECT_THAT(Refusal(chat, given), testing::StartsWith("tools: they cannot be rendered: "));
+  given.messages[0].content = "bad";
+  EXPECT_THAT(Refusal(chat, given), testing::StartsWith("messages: they cannot be rendered: "));
+}
+
 TEST(ChatTemplate, JsonOfRequestsIsChecked) {
   EXPECT_TRUE(CheckJsonArray(R"([{"a": 1}])").ok());
   EXPECT_THAT(std::string(CheckJsonArray("{}").message()), HasSubstr("it is a dict, not a JSON array"));

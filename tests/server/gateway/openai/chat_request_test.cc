@@ -169,12 +169,14 @@ TEST(ChatRequest, ToolsThatMayNotBeCalledAreNotGiven) {
 }
 
 TEST(ChatRequest, ToolsGoToTheTemplateWhereTheModelsCallsAreRead) {
-  const std::string body = ChatWith(R"("tools":[{"z": 1, "function": {"name": "f", "a": 2}}])");
+  const std::string body =
+      ChatWith(R"("tools":[{"z": 1, "function": {"name": "f", "parameters": {"properties": {}}}}])");
   const absl::StatusOr<OpenAiCalls> calls = ReadChatRequest(body, {"tiny", {}, "hermes", ""});
   ASSERT_TRUE(calls.ok()) << calls.status();
   EXPECT_EQ(calls->tool_format, "hermes");
   EXPECT_THAT(*calls->tool_names, ElementsAre("f"));
-  EXPECT_EQ(calls->calls[0].chat().tools(), R"([{"z": 1, "function": {"name": "f", "a": 2}}])");
+  EXPECT_EQ(calls->calls[0].chat().tools(),
+            R"([{"z": 1, "function": {"name": "f", "parameters": {"properties": {}}}}])");
   EXPECT_EQ(ReadChatRequest(ChatWith(""), {"tiny", {}, "hermes", ""})->tool_format, "");
   const absl::Status unknown = ReadChatRequest(body, kFacts).status();
   EXPECT_EQ(unknown.message(),

@@ -13,8 +13,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json ErrorOf(const absl::Status& status) {
-  return Json::parse(ToOpenAiError(status).body)["error"];
+Json ErrorOf(const absl::Status& status, const SentMembers& sent = {}) {
+  return Json::parse(ToOpenAiError(status, sent).body)["error"];
 }
 
 TEST(OpenAiError, IsOneObject) {
@@ -119,13 +119,43 @@ TEST(OpenAiError, APlaceInAToolIsNamedAsTheRequestNamedIt) {
   EXPECT_EQ(told("/$defs/tool1", all), absl::StrCat(of_second, "; ", of_second, ": at the root: why"));
   EXPECT_EQ(told("/$defs/tool1_objects/items", all), absl::StrCat(of_second, "; ", of_second, ": at /items: why"));
   EXPECT_EQ(told("/$defs/tool1.a/b", all), absl::StrCat(of_second, "; ", of_second, ": at /$defs/a/b: why"));
-  EXPECT_EQ(told("/$defs/tool1.definitions.a", all),
+  EXPECT_EQ(told("/$defs/tool1_definitions.a", all),
             absl::StrCat(of_second, "; ", of_second, ": at /definitions/a: why"));
+  EXPECT_EQ(told("/$defs/tool1.definitions.a", all),
+            absl::StrCat(of_second, "; ", of_second, ": at /$defs/definitions.a: why"));
   EXPECT_EQ(told("/$defs/tool0/items", third),
             "tools[2].function.parameters; tools[2].function.parameters: at /items: why");
   EXPECT_EQ(told("/$defs/tool1/items", {.structure = "guided_json"}),
             "guided_json; guided_json: at /$defs/tool1/items: why");
   EXPECT_EQ(told("the root", all), "tools; tools: at the root: why");
+}
+
+TEST(OpenAiError, APlaceInTheCallOfAToolNamesTheTool) {
+  const auto told = [](const char* message, const SentMembers& sent) {
+    return ErrorOf(InvalidField("structure.json_schema", message), sent);
+  };
+  const Json error = told("at /anyOf/133/properties: too much", {.structure = "tools"});
+  EXPECT_EQ(error["param"], "tools[133].function.parameters");
+  EXPECT_EQ(error["message"], "tools[133].function.parameters: too much");
+  EXPECT_EQ(told("at /anyOf/1: too much", {.structure = "guided_json"})["message"],
+            "guided_json: at /anyOf/1: too much");
+}
+
+TEST(OpenAiError, OfSeveralPromptsTheOneThatIsMeantIsNamed) {
+  const SentMembers second{.prompt = "prompt[1]"};
+  EXPECT_EQ(ErrorOf(InvalidField("token_ids.ids[3]", "9 is not in [0, 5)"), second)["param"], "prompt[1][3]");
+  EXPECT_EQ(ErrorOf(InvalidField("token_ids.ids", "at least one is needed"), second)["param"], "prompt[1]");
+  EXPECT_EQ(ErrorOf(InvalidField("prompt", "it is empty"), second)["message"], "prompt[1]: it is empty");
+}
+
+TEST(OpenAiError, AChatOfAModelWithoutAUsableTemplateIsTheRequestsError) {
+  const absl::Status none =
+      absl::FailedPreconditionError("m.gguf has no chat template; send the prompt as text, or as token ids");
+  EXPECT_EQ(ToOpenAiError(none).http_status, 400);
+  const Json error = ErrorOf(none);
+  EXPECT_EQ(error["message"], std::string(none.message()));
+  EXPECT_EQ(error["type"], "invalid_request_error");
+  EXPECT_EQ(error["param"], "messages");
 }
 
 TEST(OpenAiError, AFieldIsRenamedWhereTheStatusDoesNotBlameIt) {

@@ -197,6 +197,21 @@ TEST(ToolCallsAnswer, ACallThatWasCutOffInItsArgumentsIsACall) {
   EXPECT_EQ(events[0]["choices"][0]["finish_reason"], "length");
 }
 
+TEST(ToolCallsAnswer, ACallThatAStopStringCutOffEndsWithStop) {
+  const std::string call = "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":";
+  for (const bool stream : {false, true}) {
+    for (const auto& [rest, reason] : std::vector<std::pair<std::string, std::string>>{
+             {"", "stop"}, {"{}", "stop"}, {"1}", "tool_calls"}, {"1}}", "tool_calls"}}) {
+      for (const std::string before : {"", "<tool_call>{\"name\":\"g\",\"arguments\":{}}</tool_call>"}) {
+        const std::vector<Json> events = EventsOf<Json>(
+            CallsWithTools(stream),
+            {StartedWith(7), TextOf(before + call), FinishedWith(rest, v1::FINISH_REASON_STOP, 7, 3, 2)});
+        EXPECT_EQ(events.back()["choices"][0]["finish_reason"], reason) << before << rest;
+      }
+    }
+  }
+}
+
 TEST(ToolCallsAnswer, ACallThatWasCutOffIsContent) {
   const std::vector<Json> events = EventsOf<Json>(
       CallsWithTools(false),

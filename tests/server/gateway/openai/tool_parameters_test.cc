@@ -31,8 +31,7 @@ TEST(ToolParameters, AreHeldToObjectsByTheirType) {
   for (const char* parameters : {"true", "{}", any, R"({"type":["object"]})", R"({"type":["null","object"]})"}) {
     EXPECT_EQ(HeldTo(parameters), any) << parameters;
   }
-  for (const char* parameters : {"false", R"({"type":"array"})", R"({"type":["string","null"]})", R"({"type":[]})",
-                                 R"({"type":5})", R"({"type":"objects"})"}) {
+  for (const char* parameters : {"false", R"({"type":"array"})", R"({"type":["string","null"]})"}) {
     EXPECT_EQ(HeldTo(parameters), "none") << parameters;
   }
   EXPECT_EQ(HeldTo(R"({"title":"t","properties":{"a":{"type":"string"}}})"),
@@ -94,6 +93,23 @@ TEST(ToolParameters, ReferencesInALongRowAreRefused) {
             "with references, its schemas are nested deeper than 128");
 }
 
+TEST(ToolParameters, DefinitionsOfBothKeywordsKeepApart) {
+  EXPECT_EQ(Defined(R"({"anyOf":[{"$ref":"#/$defs/definitions.P"},{"$ref":"#/definitions/P"}],
+                        "$defs":{"definitions.P":{"const":{"a":1}}},"definitions":{"P":{"const":{"b":2}}}})"),
+            R"(tool0 {"tool0.definitions.P":{"const":{"a":1}},"tool0_definitions.P":{"const":{"b":2}},)"
+            R"("tool0":{"anyOf":[{"$ref":"#/$defs/tool0.definitions.P"},{"$ref":"#/$defs/tool0_definitions.P"}]}})");
+}
+
+TEST(ToolParameters, ADefinitionWhoseNameNoFormCanHaveIsRefused) {
+  for (const char* name : {"a/b", "a~b", "a%b"}) {
+    EXPECT_EQ(
+        DefineArguments(absl::StrCat(R"({"type":"object","$defs":{")", name, R"(":{}}})"), "tool0").status(),
+        absl::InvalidArgumentError(absl::StrCat("at /$defs: the name \"", name, "\" with /, ~ or % is not supported")));
+  }
+  EXPECT_EQ(DefineArguments(R"({"definitions":{"/":true}})", "tool0").status().message(),
+            "at /definitions: the name \"/\" with /, ~ or % is not supported");
+}
+
 TEST(ToolParameters, ReferencesFollowWhereSchemasStand) {
   const std::string from = R"({"$ref":"#/$defs/a"})", to = R"({"$ref":"#/$defs/tool0.a"})";
   for (const char* around :
@@ -118,8 +134,10 @@ TEST(ToolParameters, ReferencesThatAreValuesOrNamesStay) {
 
 TEST(ToolParameters, WhatIsNoSchemaIsLeftToWhoCompilesIt) {
   for (const char* parameters :
-       {R"({"$ref":5})", R"({"$ref":"https://a/b"})", R"({"anyOf":{}})", R"({"oneOf":[]})", R"({"anyOf":["a"]})",
-        R"({"type":"object","properties":[{}]})", R"({"enum":"a"})", R"({"type":"object","$defs":[]})"}) {
+       {R"({"type":[]})", R"({"type":5})", R"({"type":"Object"})", R"({"type":["object","bogus"]})",
+        R"({"anyOf":[{"type":["object",null]}]})", R"({"$ref":5})", R"({"$ref":"https://a/b"})", R"({"anyOf":{}})",
+        R"({"oneOf":[]})", R"({"anyOf":["a"]})", R"({"type":"object","properties":[{}]})", R"({"enum":"a"})",
+        R"({"type":"object","$defs":[]})"}) {
     EXPECT_EQ(HeldTo(parameters), parameters);
   }
 }
