@@ -1,4 +1,4 @@
-// What is left to compute of a prompt of whose first tokens KV is there. Pure.
+// The rest of a prompt: the tokens behind those whose KV is there. Pure.
 #pragma once
 
 #include <algorithm>

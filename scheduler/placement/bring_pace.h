@@ -16,7 +16,8 @@ class BringPace {
   // take `rest`. What is beyond that counts for what was brought. Not above 0: nothing is known, and nothing learned.
   void Took(int64_t known, absl::Duration rest, absl::Duration took, absl::Time now) {
     if (known < 1 || rest <= absl::ZeroDuration() || took <= absl::ZeroDuration()) return;
-    const double beyond = absl::ToDoubleSeconds(std::max(absl::ZeroDuration(), took - rest)) / static_cast<double>(known);
+    const double beyond =
+        absl::ToDoubleSeconds(std::max(absl::ZeroDuration(), took - rest)) / static_cast<double>(known);
     const double before = SecondsPerToken(now);
     per_token_s_ = since_ == absl::InfinitePast() ? beyond : before + (beyond - before) / 4;
     since_ = now;

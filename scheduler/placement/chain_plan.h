@@ -50,8 +50,8 @@ struct ChainRequest {
   int width = 0;               // asked for; 0: the planner's choice
   std::vector<int64_t> parts;  // asked for, in tokens; empty: the schedule's
   double expected_s = 0;       // what it takes on one worker; 0: not known, so it overtakes nobody
-  // Of the prompt's first ones, those whose KV the chain's head gets from a decode worker: the chain computes the others
-  // alone, and neither overtakes nor goes together with others. Without parts; schedule kvr or kvr-even, or single.
+  // The chain's head gets KV of so many of the prompt's first tokens from a decode worker. The chain computes the
+  // others alone, and neither overtakes nor goes together with others. Without parts; schedule kvr, kvr-even or single.
   int64_t known_tokens = 0;
 
   int64_t rest() const { return tokens - known_tokens; }

@@ -1,13 +1,13 @@
-// Who computes the rest of a prompt whose beginning a decode worker has KV of, or will have: that worker, a chain that
-// gets the KV from it, or, all of the prompt, a chain that gets none. Pure.
+// A decode worker has KV of a prompt's beginning, or will have it. The rest is computed by that worker, or by a chain
+// that gets the KV from it; or a chain computes all of the prompt. Pure.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
 #include "absl/functional/function_ref.h"
-#include "scheduler/placement/known_beginnings.h"
 #include "scheduler/partition/rest_of_prompt.h"
+#include "scheduler/placement/known_beginnings.h"
 
 namespace runahead {
 

@@ -93,8 +93,7 @@ class SegmentCosts {
 }  // namespace
 
 std::optional<WidthChoice> ChooseWidth(int64_t tokens, const TtftTable& times, absl::Span<const WorkerLoad> line,
-                                       const QueueLoad& queue, const UsableSegments& usable,
-                                       int64_t known_tokens) {
+                                       const QueueLoad& queue, const UsableSegments& usable, int64_t known_tokens) {
   SegmentCosts costs(line, queue);
   std::optional<WidthChoice> best;
   double least = 0;
@@ -105,8 +104,7 @@ std::optional<WidthChoice> ChooseWidth(int64_t tokens, const TtftTable& times, a
   };
   for (const int width : times.widths()) {
     if (width > tokens - known_tokens || static_cast<size_t>(width) > line.size()) break;
-    const double ttft =
-        SecondsOfChainRest(tokens, known_tokens, [&](int64_t of) { return times.Seconds(of, width); });
+    const double ttft = SecondsOfChainRest(tokens, known_tokens, [&](int64_t of) { return times.Seconds(of, width); });
     const std::vector<char> may = usable(width);
     costs.Widen(width);
     for (size_t first = 0; first + width <= line.size(); ++first) {

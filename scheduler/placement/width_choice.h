@@ -55,7 +55,6 @@ using UsableSegments = std::function<std::vector<char>(int width)>;
 // time in proportion to the line's length and the widths of `times`, beside what `usable` takes, which is asked once
 // for each of them.
 std::optional<WidthChoice> ChooseWidth(int64_t tokens, const TtftTable& times, absl::Span<const WorkerLoad> line,
-                                       const QueueLoad& queue, const UsableSegments& usable,
-                                       int64_t known_tokens = 0);
+                                       const QueueLoad& queue, const UsableSegments& usable, int64_t known_tokens = 0);
 
 }  // namespace runahead

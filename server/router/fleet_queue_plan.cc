@@ -199,16 +199,15 @@ ContinuationOffer FleetQueue::OfferOf(const LiveWorker& worker, int64_t known, i
   return OfferToContinue(view, on_one_s);
 }
 
-absl::Duration FleetQueue::ExpectByChain(const Ticket& ticket, const ChainRequest& request,
-                                         const PartitionTable& table, bool decodes) const {
+absl::Duration FleetQueue::ExpectByChain(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table,
+                                         bool decodes) const {
   const absl::Duration waited = ExpectFirstToken(ticket, request, table, decodes);
   MutexLock lock(mu_);
   return std::max(waited, LikelyTime(request, table.times(), pace_));
 }
 
 BehindOffer FleetQueue::OfferBehindKnown(const LiveWorker& worker, int64_t known, const Ticket& ticket,
-                                         const ChainRequest& request, const PartitionTable& table,
-                                         bool decodes) const {
+                                         const ChainRequest& request, const PartitionTable& table, bool decodes) const {
   ChainRequest behind = request;
   behind.known_tokens = TokensToBring(request.tokens, known, worker.capabilities.kv_block_tokens());
   if (behind.known_tokens == 0) return {};

@@ -74,8 +74,8 @@ inline constexpr int kMoveResults = 5;
 enum class ContinuationResult { kTaken, kGone, kRefused };
 inline constexpr int kContinuationResults = 3;
 
-// Who computes the rest of a prompt whose beginning a decode worker has KV of. kDecode: that worker. kChain: a chain that
-// gets the KV from it.
+// A decode worker has KV of a prompt's beginning. The rest is computed by that worker (kDecode), or by a chain that gets
+// the KV from it (kChain).
 enum class RestBy { kDecode, kChain };
 inline constexpr int kRestsBy = 2;
 

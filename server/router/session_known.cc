@@ -1,8 +1,8 @@
 // A session whose decode worker may have KV of its prompt's beginning. Either that worker computes the rest itself and
 // draws the first token and all others: no chain, no Start, no hand-off. Or a chain begins behind what is known: its
-// head gets the KV from the worker, and only the rest is handed off there. What the router believes may be stale; the worker's reply to
-// Reserve is the truth. Looked for when the request comes, and once more when its turn has come; where it does not come
-// to that, or fails, the request goes the ordinary way.
+// head gets the KV from the worker, and only the rest is handed off there. What the router believes may be stale; the
+// worker's reply to Reserve is the truth. Looked for when the request comes, and once more when its turn has come;
+// where it does not come to that, or fails, the request goes the ordinary way.
 #include <algorithm>
 #include <utility>
 

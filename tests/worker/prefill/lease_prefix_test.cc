@@ -151,10 +151,14 @@ TEST_P(LeasePrefixChain, ALeaseThatIsGoneIsTheDecodeWorkersFailure) {
   store_->Release(lease);
   TestChain chain(loaded_, 2, kPrompt);
   Start(chain, lease, {kKnown, kKnown + 100, kPrompt});
-  const JobEnd end = chain.member(0).news.AwaitEnd(1);
-  EXPECT_EQ(end.status.code(), absl::StatusCode::kNotFound) << end.status;
-  EXPECT_EQ(end.cause, JobCause::kDecode);
-  EXPECT_FALSE(chain.member(1).news.AwaitDone(1).ok());
+  // The head loads from it, and both hand off to it: whichever finds it gone first drops the other's job.
+  const JobEnd head = chain.member(0).news.AwaitEnd(1), tail = chain.member(1).news.AwaitEnd(1);
+  EXPECT_FALSE(head.status.ok());
+  EXPECT_FALSE(tail.status.ok());
+  const auto of_decode = [](const JobEnd& end) {
+    return absl::IsNotFound(end.status) && end.cause == JobCause::kDecode;
+  };
+  EXPECT_TRUE(of_decode(head) || of_decode(tail)) << head.status << "; " << tail.status;
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, LeasePrefixChain,
