@@ -14,6 +14,7 @@
 #include "server/tokenizer/template_probes.h"
 #include "server/tokenizer/template_tokens.h"
 #include "server/tokenizer/told_tools.h"
+#include "server/tokenizer/tool_properties.h"
 #include "server/tokenizer/utf8.h"
 
 namespace runahead {
@@ -121,6 +122,13 @@ absl::StatusOr<MarkedText> ChatTemplate::Rendered(const Chat& chat, KeepGoing ke
   std::move(of_chat.variables.begin(), of_chat.variables.end(), std::back_inserter(variables));
   absl::StatusOr<MarkedText> text = chosen->text.Render(std::move(variables), chat.now, keep_going, limits);
   if (absl::IsInvalidArgument(text.status())) {
+    // Some go through the properties of each tool, also of one that has none.
+    Chat with_properties = chat;
+    with_properties.tools = ToolsWithProperties(chat.tools);
+    if (with_properties.tools != chat.tools) {
+      absl::StatusOr<MarkedText> again = Rendered(with_properties, keep_going, limits);
+      if (again.ok()) return again;
+    }
     const bool of_tools = !chat.tools.empty() && Rendered(WithoutTools(chat), keep_going, limits).ok();
     return absl::InvalidArgumentError(absl::StrCat(
         of_tools ? "tools" : "messages", ": they cannot be rendered: ", OneLine(text.status()).message(), kInstead));

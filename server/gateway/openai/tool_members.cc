@@ -1,14 +1,11 @@
 #include "server/gateway/openai/tool_members.h"
 
-#include <algorithm>
 #include <map>
 #include <utility>
 
-#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/printable.h"
-#include "server/gateway/openai/json_text.h"
 #include "server/rpc/status.h"
 
 namespace runahead {
@@ -89,59 +86,6 @@ absl::Status KeepChosen(const ToolChoice& choice, ToolUse& use) {
   return InvalidField("tool_choice", absl::StrCat("\"", Printable(*choice.name), "\" is none of the tools"));
 }
 
-bool HasProperties(const std::optional<JsonSlice>& parameters) {
-  if (!parameters.has_value() || parameters->kind() != JsonSlice::Kind::kObject) return false;
-  bool has = false;
-  (void)parameters->ForMembers([&has](const std::string& key, JsonSlice value) {
-    has = has || (key == "properties" && !value.is_null());
-    return absl::OkStatus();
-  });
-  return has;
-}
-
-// The object with `key` as `changed` makes it of what it is now, in its place, or at the end.
-std::string WithMember(JsonSlice object, absl::string_view key,
-                       absl::FunctionRef<std::string(std::optional<JsonSlice> value)> changed) {
-  std::string members;
-  bool has = false;
-  const auto add = [&members](absl::string_view name, absl::string_view value) {
-    AddToJson(members, absl::StrCat(JsonString(name), ":", value));
-  };
-  (void)object.ForMembers([&](const std::string& name, JsonSlice value) {
-    if (name == key) has = true;
-    add(name, name == key ? changed(value) : std::string(value.text()));
-    return absl::OkStatus();
-  });
-  if (!has) add(key, changed(std::nullopt));
-  return absl::StrCat("{", members, "}");
-}
-
-std::string ParametersWithProperties(std::optional<JsonSlice> parameters) {
-  if (HasProperties(parameters)) return std::string(parameters->text());
-  if (!parameters.has_value() || parameters->kind() != JsonSlice::Kind::kObject) {
-    return R"({"type":"object","properties":{}})";
-  }
-  const std::string typed = WithMember(*parameters, "type", [](std::optional<JsonSlice> type) {
-    return type.has_value() && !type->is_null() ? std::string(type->text()) : "\"object\"";
-  });
-  return WithMember(*JsonSlice::Check(typed), "properties", [](const auto&) { return std::string("{}"); });
-}
-
-// What the template gets.
-std::string WithProperties(JsonSlice tools, const std::vector<GivenTool>& given) {
-  if (std::all_of(given.begin(), given.end(), [](const GivenTool& tool) { return HasProperties(tool.parameters); })) {
-    return std::string(tools.text());
-  }
-  std::string list;
-  (void)tools.ForElements([&list](JsonSlice tool) {
-    AddToJson(list, WithMember(tool, "function", [](std::optional<JsonSlice> function) {
-                return WithMember(*function, "parameters", ParametersWithProperties);
-              }));
-    return absl::OkStatus();
-  });
-  return absl::StrCat("[", list, "]");
-}
-
 }  // namespace
 
 absl::StatusOr<std::vector<GivenTool>> ReadToolList(JsonSlice tools) {
@@ -172,9 +116,8 @@ absl::StatusOr<ToolUse> ReadTools(JsonObject& body, v1::ChatMessages& chat) {
     RUNAHEAD_ASSIGN_OR_RETURN(use.tools, ReadToolList(*tools));
   }
   if (use.tools.empty() && choice.must_call) return InvalidField("tool_choice", "there are no tools to call");
-  const std::vector<GivenTool> all = use.tools;
   RUNAHEAD_RETURN_IF_ERROR(KeepChosen(choice, use));
-  if (!use.tools.empty()) chat.set_tools(WithProperties(*tools, all));
+  if (!use.tools.empty()) chat.set_tools(std::string(tools->text()));
   return use;
 }
 

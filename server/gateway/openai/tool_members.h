@@ -29,9 +29,8 @@ struct ToolUse {
   int first = 0;                 // where the first of them stands in the request's tools; the others stand behind it
 };
 
-// Adds tools to the chat where the model may call them: as they came, but `parameters` without properties get an empty
-// list of them, for templates go through them without asking whether there are any. INVALID_ARGUMENT names the member,
-// also where it may not.
+// Adds tools to the chat where the model may call them, as they came. INVALID_ARGUMENT names the member, also where it
+// may not.
 absl::StatusOr<ToolUse> ReadTools(JsonObject& body, v1::ChatMessages& chat);
 
 }  // namespace runahead

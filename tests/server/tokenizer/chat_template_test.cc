@@ -1,5 +1,8 @@
 #include "server/tokenizer/chat_template.h"
 
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -278,13 +281,45 @@ TEST(ChatTemplate, WhatTheTemplateComplainsAboutNamesTheMessages) {
 TEST(ChatTemplate, WhatTheTemplateComplainsAboutOfToolsNamesThem) {
   const ChatTemplate chat = Parsed(
       "{{ raise_exception('no') if messages[0].content == 'bad' }}"
-      "{% for t in tools or [] %}{% for p in t.parameters.properties.items() %}{{ p }}{% endfor %}{% endfor %}"
-      "{{ messages[0].content }}");
+      "{{ raise_exception('no tools') if tools }}{{ messages[0].content }}");
   Chat given = ChatOf({{"user", "good"}});
   given.tools = R"([{"parameters":{}}])";
   EXPECT_THAT(Refusal(chat, given), testing::StartsWith("tools: they cannot be rendered: "));
   given.messages[0].content = "bad";
   EXPECT_THAT(Refusal(chat, given), testing::StartsWith("messages: they cannot be rendered: "));
+}
+
+constexpr const char* kToolsWithout[] = {
+    R"([{"function": {"name": "f"}}])",
+    R"([{"function": {"name": "f", "parameters": null}}])",
+    R"([{"function": {"name": "f", "parameters": true}}])",
+    R"([{"function": {"name": "f", "parameters": {}}}])",
+    R"([{"function": {"name": "f", "parameters": {"type": "object"}}}])",
+    R"([{"function": {"name": "f", "parameters": {"$ref": "#/$defs/a", "properties": null}}}])",
+    R"([{"function": {"name": "f", "parameters": {"anyOf": [{"type": "object"}]}}}])"};
+
+TEST(ChatTemplate, OneThatGoesThroughThePropertiesOfToolsFindsSome) {
+  std::ifstream in("tests/golden/templates/command_r.jinja");
+  const std::string source(std::istreambuf_iterator<char>(in), {});
+  const auto command_r = ChatTemplate::Parse(source, "<s>", "</s>");
+  ASSERT_TRUE(command_r.ok()) << command_r.status();
+  for (const char* tools : kToolsWithout) {
+    Chat given = ChatOf({{"user", "hi"}});
+    given.tools = tools;
+    const absl::StatusOr<std::string> text = command_r->Render(given);
+    ASSERT_TRUE(text.ok()) << text.status() << tools;
+    EXPECT_THAT(*text, HasSubstr("def f() -> List[Dict]:")) << tools;
+  }
+}
+
+TEST(ChatTemplate, AnyOtherHasToolsAsTheyCame) {
+  const ChatTemplate chat =
+      Parsed("{% for t in tools %}{{ 'properties' in (t.function.parameters or {}) }}{% endfor %}");
+  Chat given = ChatOf({{"user", "hi"}});
+  given.tools = R"([{"function": {"name": "f", "parameters": {}}}, {"function": {"name": "g"}}])";
+  const absl::StatusOr<std::string> text = chat.Render(given);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(*text, "FalseFalse");
 }
 
 TEST(ChatTemplate, JsonOfRequestsIsChecked) {

@@ -47,8 +47,7 @@ TEST(TokenizeRoute, ReadsAPromptOrAChat) {
   EXPECT_EQ(Tokenized(R"({"messages":[{"role":"user","content":"a"}],"tools":[{"function":{"name":"f"}}],
                          "add_generation_prompt":true})"),
             "chat { messages { role: \"user\" content: \"a\" } tools: "
-            "\"[{\\\"function\\\":{\\\"name\\\":\\\"f\\\",\\\"parameters\\\":{\\\"type\\\":\\\"object\\\","
-            "\\\"properties\\\":{}}}}]\" add_generation_prompt: true }");
+            "\"[{\\\"function\\\":{\\\"name\\\":\\\"f\\\"}}]\" add_generation_prompt: true }");
 }
 
 TEST(TokenizeRoute, RefusesByName) {

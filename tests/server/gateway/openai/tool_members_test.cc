@@ -1,7 +1,5 @@
 #include "server/gateway/openai/tool_members.h"
 
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,7 +8,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/rpc/status.h"
-#include "server/tokenizer/chat_template.h"
 
 namespace runahead {
 namespace {
@@ -63,41 +60,6 @@ TEST(ToolMembers, TheChatHasAllOfThemAsTheyCame) {
   chat.clear_tools();
   Read(absl::StrCat(kThree, R"(,"tool_choice":"none")"), &chat);
   EXPECT_EQ(chat.tools(), "");
-}
-
-// The tool that a chat has of one with these members beside its name.
-std::string ToolInChat(const std::string& members) {
-  v1::ChatMessages chat;
-  Read(absl::StrCat(R"("tools":[{"z": 1, "function":{"name":"f")", members, "}}]"), &chat);
-  return chat.tools();
-}
-
-TEST(ToolMembers, TheChatHasPropertiesOfEachTool) {
-  const std::string begin = R"([{"z":1,"function":{"name":"f","parameters":)";
-  const std::string none = begin + R"({"type":"object","properties":{}}}}])";
-  for (const char* members : {"", R"(,"parameters":null)", R"(,"parameters":true)", R"(,"parameters":{})",
-                              R"(,"parameters":{"type":"object"})"}) {
-    EXPECT_EQ(ToolInChat(members), none) << members;
-  }
-  EXPECT_EQ(ToolInChat(R"(,"parameters":{"properties":null,"$ref":"#/$defs/a"},"strict":true)"),
-            begin + R"({"properties":{},"$ref":"#/$defs/a","type":"object"},"strict":true}}])");
-}
-
-TEST(ToolMembers, WhatToldToolsByTheirPropertiesRendersEach) {
-  std::ifstream in("tests/golden/templates/command_r.jinja");
-  const std::string source(std::istreambuf_iterator<char>(in), {});
-  const auto command_r = ChatTemplate::Parse(source, "<s>", "</s>");
-  ASSERT_TRUE(command_r.ok()) << command_r.status();
-  for (const char* members : {"", R"(,"parameters":null)", R"(,"parameters":true)", R"(,"parameters":{})",
-                              R"(,"parameters":{"type":"object"})", R"(,"parameters":{"$ref":"#/$defs/a"})",
-                              R"(,"parameters":{"anyOf":[{"type":"object"}]})"}) {
-    Chat chat;
-    chat.messages.push_back({.role = "user", .content = "hi"});
-    chat.tools = ToolInChat(members);
-    const absl::StatusOr<std::string> text = command_r->Render(chat);
-    ASSERT_TRUE(text.ok()) << text.status() << chat.tools;
-    EXPECT_THAT(*text, ::testing::HasSubstr("def f() -> List[Dict]:"));
-  }
 }
 
 TEST(ToolMembers, WhatIsNoToolIsRefusedHoweverToolsMayBeCalled) {
