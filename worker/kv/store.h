@@ -176,6 +176,7 @@ class KvStore {
   struct Size {
     int64_t prompt_tokens = 0, total_tokens = 0, shared_tokens = 0, handed_tokens = 0;
     bool grows = false;
+    bool with_x = false;  // X of the prompt comes, or was known
     int64_t known_tokens = 0,
             known_answer_tokens = 0;  // with least_known_tokens; of these, those that were an answer's
   };
@@ -218,8 +219,8 @@ class KvStore {
   const KvArena& arena() const { return arena_; }
   // X of the same tokens under the same numbers; null where the store keeps none.
   const KvArena* x_arena() const { return x_arena_.has_value() ? &*x_arena_ : nullptr; }
-  // Whether KV of sequences that ended can stay (Sequence::Keep): where rows are as they are computed, all of them KV.
-  bool keeps() const { return !x_arena_.has_value() && !options_.quantisation.has_value(); }
+  // Whether KV of sequences that ended can stay (Sequence::Keep), and X beside it: where rows are as they are computed.
+  bool keeps() const { return !options_.quantisation.has_value(); }
 
   struct Stats {
     int64_t capacity_bytes = 0;
@@ -252,6 +253,7 @@ class KvStore {
     std::optional<int32_t> copied_from = {};  // the begun one
     std::vector<bool> of_answer = {};         // of each token
     int64_t hole = 0;                         // as Beginnings::Hit's
+    bool has_x = false;                       // likewise
   };
 
   // Of rows that arrive.

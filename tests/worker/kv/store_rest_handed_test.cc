@@ -197,6 +197,90 @@ TEST_F(KvStoreRestHanded, WindowsHideOfTheRestWhatTheyHideOfAnyPrompt) {
   EXPECT_TRUE(store_->Complete(lease).fired());
 }
 
+// A store with X beside KV.
+class KvStoreRestHandedX : public KvStoreRestHanded {
+ protected:
+  KvStoreRestHandedX() {
+    KvStoreOptions options{kLayers, kRowBytes, kBlocks * kBlock, 99};
+    options.x_row_bytes = kRowBytes;
+    store_ = *KvStore::Create(options, device_, clock_);
+  }
+  void FillX(const LeaseId& lease, int64_t begin, int64_t end) {
+    for (int64_t layer = 0; layer < kLayers; ++layer) {
+      absl::StatusOr<KvStore::Write> write = store_->BeginWrite(lease, layer, begin, end, SliceKind::kX);
+      ASSERT_TRUE(write.ok()) << write.status();
+      EXPECT_EQ(write->Commit().Wait(), absl::OkStatus());
+    }
+  }
+  void LeaveWithX(const TokenIds& ids, int64_t prompt) {
+    const auto total = static_cast<int64_t>(ids.size());
+    const LeaseId lease = *store_->Reserve({.prompt_tokens = prompt, .total_tokens = total, .with_x = true});
+    FillAll(lease, prompt);
+    FillX(lease, 0, prompt);
+    store_->Open(lease)->Keep(ids);
+  }
+  static LeaseRequest ForRestWithX(const TokenIds& prompt, int64_t total, int64_t known) {
+    LeaseRequest request = ForRest(prompt, total, known);
+    request.with_x = true;
+    return request;
+  }
+  bool HasX(const LeaseRequest& request) {
+    const LeaseId lease = *store_->Reserve(request);
+    const bool has = store_->SizeOf(lease)->with_x;
+    store_->Release(lease);
+    return has;
+  }
+};
+
+TEST_F(KvStoreRestHandedX, XOfWhatIsKnownIsThereAndThatOfTheRestComes) {
+  LeaveWithX(SomeIds(600), 400);
+  const TokenIds prompt = Joined(SomeIds(600), SomeIds(200, 1));
+  const LeaseId lease = *store_->Reserve(ForRestWithX(prompt, 900, 2 * kBlock));
+  EXPECT_TRUE(store_->SizeOf(lease)->with_x);
+  FillRest(lease, 2 * kBlock, 800);
+  EXPECT_FALSE(store_->Complete(lease).fired()) << "X of the rest has not come";
+  FillX(lease, 2 * kBlock, 800);
+  EXPECT_TRUE(store_->Complete(lease).fired());
+  KvStore::Sequence sequence = *store_->Open(lease);
+  EXPECT_TRUE(sequence.has_x());
+  EXPECT_EQ(sequence.kv_from(), 0);
+  sequence.Keep(prompt);
+  EXPECT_TRUE(HasX(ForRestWithX(Joined(prompt, {1}), 900, 3 * kBlock)));
+}
+
+TEST_F(KvStoreRestHandedX, WhereWhatIsKnownLacksItNoneIsWaitedFor) {
+  LeaveWithX(SomeIds(300), 300);
+  Leave(SomeIds(600), 600);
+  const TokenIds prompt = Joined(SomeIds(600), SomeIds(200, 1));
+  EXPECT_TRUE(HasX(ForRestWithX(prompt, 900, kBlock)));
+  const LeaseId lease = *store_->Reserve(ForRestWithX(prompt, 900, 2 * kBlock));
+  EXPECT_FALSE(store_->SizeOf(lease)->with_x) << "the second block has none";
+  FillRest(lease, 2 * kBlock, 800);
+  EXPECT_TRUE(store_->Complete(lease).fired());
+  EXPECT_FALSE(store_->Open(lease)->has_x());
+}
+
+TEST_F(KvStoreRestHandedX, ABlockThatHasItTakesThePlaceOfOneThatHasNot) {
+  const TokenIds ids = SomeIds(2 * kBlock), prompt = Joined(ids, {1});
+  Leave(ids, 2 * kBlock);
+  EXPECT_FALSE(HasX(ForRestWithX(prompt, 600, 2 * kBlock)));
+  LeaveWithX(ids, 2 * kBlock);
+  EXPECT_TRUE(HasX(ForRestWithX(prompt, 600, 2 * kBlock)));
+  Leave(ids, 2 * kBlock);
+  EXPECT_TRUE(HasX(ForRestWithX(prompt, 600, 2 * kBlock)));
+  EXPECT_EQ(store_->stats().kept_bytes, 2 * 2 * kBlockBytes) << "of two blocks, with their X";
+}
+
+TEST_F(KvStoreRestHandedX, XComesBesideKvAlone) {
+  LeaveWithX(SomeIds(600), 400);
+  LeaseRequest instead = ForRestWithX(SomeIds(600), 900, kBlock);
+  instead.kv_from = 10;
+  EXPECT_EQ(Code(instead), absl::StatusCode::kInvalidArgument) << "what is known is not made again";
+  LeaseRequest computed_here = ForKnown(SomeIds(600), 900, kBlock);
+  computed_here.with_x = true;
+  EXPECT_EQ(Code(computed_here), absl::StatusCode::kInvalidArgument);
+}
+
 // Rows between what was known and what the window leaves to decode never came: no prompt begins there.
 TEST_F(KvStoreRestHanded, WhatWindowsHidOfTheRestIsNoBeginning) {
   KvStoreOptions options{kLayers, kRowBytes, kBlocks * kBlock, 99};
