@@ -280,6 +280,37 @@ TEST(LentPrefix, OneProcessThatIsBothCopiesIt) {
   EXPECT_EQ(behind.tokens.size() + 1, static_cast<size_t>(kAnswer));
 }
 
+// Turns behind all that is known of the turn before, its answer's last token left out, by chains of one and of two. The
+// tokens are those of the plain pass. The lease of the last one.
+v1::ReserveReply ExpectPlainTokensBehindATurn(HandMadeCluster& cluster, const std::string& model) {
+  EXPECT_FALSE(cluster.decode_capabilities().keeps_beginnings());
+  EXPECT_TRUE(cluster.decode_capabilities().lends_beginnings());
+  const std::vector<int32_t> turn = SyntheticIds(2 * kLentBlock - 30, 77);
+  const auto size = static_cast<int32_t>(turn.size());
+  const HandMadeCluster::Outcome first = cluster.Run(turn, {0, 200, size}, /*keep=*/true);
+  const int32_t known = size + kAnswer - 1;
+  const std::vector<int32_t> next = Followed(Followed(turn, first.ids()), SyntheticIds(90, 78));
+  const auto end = static_cast<int32_t>(next.size());
+  const LoadedModel loaded = LoadForTest(model, DType::kF32, 1);
+  SequenceRunner plain(loaded, end + kAnswer);
+  std::vector<Top> expected = {TopOf(plain.Append(next, false, false)[0])};
+  while (static_cast<int>(expected.size()) < kAnswer) {
+    expected.push_back(TopOf(plain.Append({expected.back().id}, true, true)[0]));
+  }
+  v1::ReserveReply lease;
+  for (const std::vector<int32_t>& bounds : std::vector<std::vector<int32_t>>{{known, end}, {known, known + 50, end}}) {
+    const HandMadeCluster::Outcome behind = cluster.Run(next, bounds, /*keep=*/false);
+    lease = behind.lease;
+    EXPECT_EQ(lease.known_output_tokens(), kAnswer - 1);
+    const std::vector<int32_t> ids = behind.ids();
+    EXPECT_EQ(ids.size(), expected.size());
+    TokenRule rule(DType::kF32);
+    for (size_t i = 0; i < ids.size() && rule.different() == 0; ++i) rule.Add(ids[i], expected[i]);
+  }
+  EXPECT_EQ(cluster.DecodeMetric("runahead_kv_leases"), 0);
+  return lease;
+}
+
 // KVPR with X: of the first turn's beginning X came instead of KV. Its first step made KV of it, which a chain gets, and
 // X of the second turn is what is there and what the chain makes.
 TEST(LentPrefix, ADecodeWorkerThatRecomputesKeepsKvAndX) {
@@ -289,35 +320,22 @@ TEST(LentPrefix, ADecodeWorkerThatRecomputesKeepsKvAndX) {
   HandMadeCluster cluster(model, {"prefill", "prefill", "decode"},
                           {"--emulated-link-gbps", "50", "--kv-device-budget", "1MiB", "--recompute", "128",
                            "--host-lane", "off"});
-  EXPECT_FALSE(cluster.decode_capabilities().keeps_beginnings());
-  ASSERT_TRUE(cluster.decode_capabilities().lends_beginnings());
-  const int known = 2 * kLentBlock;
-  const std::vector<int32_t> turn = SyntheticIds(known - 30, 77);
-  const HandMadeCluster::Outcome first = cluster.Run(turn, {0, 200, known - 30}, /*keep=*/true);
-  EXPECT_EQ(first.lease.kv_from(), 128);
-  const std::vector<int32_t> next = Followed(Followed(turn, first.ids()), SyntheticIds(90, 78));
-  const auto end = static_cast<int32_t>(next.size());
-  const LoadedModel loaded = LoadForTest(model, DType::kF32, 1);
-  SequenceRunner plain(loaded, end + kAnswer);
-  std::vector<Top> expected = {TopOf(plain.Append(next, false, false)[0])};
-  while (static_cast<int>(expected.size()) < kAnswer) {
-    expected.push_back(TopOf(plain.Append({expected.back().id}, true, true)[0]));
-  }
-  const double recomputed = cluster.DecodeMetric("runahead_kvpr_lane_tokens_total{lane=\"recomputed\"}");
-  for (const std::vector<int32_t>& bounds : std::vector<std::vector<int32_t>>{{known, end}, {known, known + 50, end}}) {
-    const HandMadeCluster::Outcome behind = cluster.Run(next, bounds, /*keep=*/false);
-    EXPECT_EQ(behind.lease.known_output_tokens(), 30) << "of the answer";
-    EXPECT_EQ(behind.lease.x_tokens(), end);
-    EXPECT_EQ(behind.lease.kv_from(), 0);
-    const std::vector<int32_t> ids = behind.ids();
-    ASSERT_EQ(ids.size(), expected.size());
-    TokenRule rule(DType::kF32);
-    for (size_t i = 0; i < ids.size() && rule.different() == 0; ++i) rule.Add(ids[i], expected[i]);
-  }
-  EXPECT_GE(cluster.DecodeMetric("runahead_kvpr_lane_tokens_total{lane=\"recomputed\"}") - recomputed,
-            2 * 128 * (kAnswer - 2))
-      << "from X of what was known, too";
-  EXPECT_EQ(cluster.DecodeMetric("runahead_kv_leases"), 0);
+  const v1::ReserveReply lease = ExpectPlainTokensBehindATurn(cluster, model);
+  EXPECT_EQ(lease.x_tokens(), lease.known_tokens() + 1 + 90) << "all of the prompt";
+  EXPECT_EQ(lease.kv_from(), 0);
+  EXPECT_GE(cluster.DecodeMetric("runahead_kvpr_lane_tokens_total{lane=\"recomputed\"}"), 3 * 128 * (kAnswer - 2))
+      << "of the first turn, and from X of what was known twice";
+}
+
+// Of the layers with a window the store has what the answer of the turn before saw.
+TEST(LentPrefix, OfAModelWithWindowsAChainGoesOnBehindATurn) {
+  SyntheticModel windowed = SmallModel();
+  windowed.family = SyntheticFamily::kGemma2;
+  windowed.window = 100;
+  const std::string model = WriteSynthetic(windowed, "lent_prefix_windowed");
+  HandMadeCluster cluster(model, {"prefill", "prefill", "decode"});
+  EXPECT_EQ(cluster.decode_capabilities().window(), 100);
+  ExpectPlainTokensBehindATurn(cluster, model);
 }
 
 TEST(LentPrefix, ADecodeWorkerThatDiesEndsTheChainByItsOwnFault) {

@@ -50,8 +50,7 @@ struct LeaseRequest {
   // be copied (Sequence::Copies), and the lease is complete without the other tokens, as with handed_tokens. It goes
   // with none of these that say what arrives or is shared, but for X with rest_handed. Absent: it begins with nothing.
   std::optional<int64_t> least_known_tokens = {};
-  // With least_known_tokens, a multiple of kKvBlockTokens then: the lease begins with exactly so many, and the others
-  // are handed off, by a chain that gets the first ones from here (LendKnown). It is complete once they have come.
+  // With least_known_tokens: the lease begins with exactly so many, and the others are handed off, by a chain that gets the first ones from here (LendKnown). It is complete once they have come.
   bool rest_handed = false;
   absl::Span<const int32_t> prompt_ids = {};  // with it: all of the prompt's; read by Reserve alone
   absl::string_view salt = {};  // what is kept under one is known only to leases of the same; copied by Reserve

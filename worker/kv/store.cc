@@ -387,6 +387,7 @@ absl::StatusOr<KvStore::Sequence> KvStore::Open(const LeaseId& id) {
   sequence.blocks_ = lease->blocks;
   sequence.prompt_tokens_ = lease->prompt_tokens;
   sequence.handed_tokens_ = lease->arrival.end();
+  sequence.known_tokens_ = static_cast<int64_t>(lease->known_answers.size());
   sequence.has_x_ = lease->arrival.Has(SliceKind::kX);
   sequence.kv_from_ = lease->arrival.kv_from();
   sequence.grows_ = lease->grows;

@@ -129,8 +129,9 @@ class KvStore {
     void Park(int64_t tokens);
     // The rows of KV of tokens [begin, end), which it has memory for and has filled, and does not change any more.
     Lent Lend(int64_t begin, int64_t end) const;
-    // Of a lease with least_known_tokens: copies that whoever reads rows makes before, one of each layer. None where
-    // what is known ends with a block, and once EndCopies or Park was called. Valid as blocks() is.
+    // Of a lease with least_known_tokens: copies that whoever reads rows makes before, of each layer one of KV, and one
+    // of X where it has X. None where what is known ends with a block, and once EndCopies or Park was called. Valid as
+    // blocks() is.
     std::vector<CopyPart> Copies() const;
     // They have been made, or nobody will make them: what they read is held no longer. May fire OnFreed.
     void EndCopies();
@@ -147,7 +148,7 @@ class KvStore {
     KvStore* store_ = nullptr;  // null: moved from
     uint64_t lease_ = 0;
     std::vector<int32_t> blocks_;
-    int64_t prompt_tokens_ = 0, handed_tokens_ = 0;
+    int64_t prompt_tokens_ = 0, handed_tokens_ = 0, known_tokens_ = 0;
     bool has_x_ = false;
     int64_t kv_from_ = 0;
     bool grows_ = false, parked_first_ = false;
@@ -185,9 +186,9 @@ class KvStore {
   // prompt's, at most those. It is complete once that is there. NOT_FOUND as above. FAILED_PRECONDITION: no such
   // number, no such lease, it was said before, or bytes are under way still.
   absl::Status EndArrival(const LeaseId& lease, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
-  // Rows of KV of the first `tokens` tokens, at least 1, that the lease began with (least_known_tokens), whole blocks
-  // of them: of a begun one nobody says when it is copied. In layers with windows those may be absent that nobody sees
-  // behind what was known. NOT_FOUND as above. OUT_OF_RANGE: it began with fewer.
+  // Rows of KV of the first `tokens` tokens, at least 1, that the lease began with (least_known_tokens), where they were
+  // kept or, once they were copied, its own. In layers with windows those may be absent that nobody sees behind what was
+  // known. NOT_FOUND as above. OUT_OF_RANGE: it began with fewer, or was parked.
   absl::StatusOr<Lent> LendKnown(const LeaseId& lease, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
   // Ends the lease; idempotent. An incomplete lease's Complete event fires CANCELLED. Open sequences and writes keep
   // the memory until they end.

@@ -23,11 +23,6 @@ absl::Status KvStore::CheckKnownTokens(const LeaseRequest& request) {
     return absl::InvalidArgumentError(absl::StrFormat("prompt_ids: has %d ids, and the prompt is of %d tokens",
                                                       request.prompt_ids.size(), request.prompt_tokens));
   }
-  if (request.rest_handed && *request.least_known_tokens % kKvBlockTokens != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("least_known_tokens: is %d, and with rest_handed it must be a multiple of %d",
-                        *request.least_known_tokens, kKvBlockTokens));
-  }
   const bool alone =
       !request.handed_tokens.has_value() && !request.arriving_tokens.has_value() && request.share.tokens == 0;
   const bool x_fits = !request.with_x || (request.rest_handed && request.kv_from == 0);
@@ -83,12 +78,15 @@ absl::StatusOr<KvStore::Lent> KvStore::LendKnown(const LeaseId& id, int64_t toke
   Lent lent;
   MutexLock lock(mu_);
   RUNAHEAD_ASSIGN_OR_RETURN(const KvLease* const lease, leases_.Find(id));
-  const int64_t whole = static_cast<int64_t>(lease->known_answers.size()) / kKvBlockTokens * kKvBlockTokens;
-  if (tokens < 1 || tokens > whole) {
-    return absl::OutOfRangeError(absl::StrFormat(
-        "%s began with KV of %d tokens in whole blocks, and that of %d is asked for", LeaseName(id), whole, tokens));
+  const auto known = static_cast<int64_t>(lease->known_answers.size());
+  if (tokens < 1 || tokens > known) {
+    return absl::OutOfRangeError(absl::StrFormat("%s began with KV of %d tokens, and that of %d is asked for",
+                                                 LeaseName(id), known, tokens));
   }
   lent.blocks_.assign(lease->blocks.begin(), lease->blocks.begin() + KvBlocksFor(tokens));
+  if (const bool begun = tokens > known / kKvBlockTokens * kKvBlockTokens; begun && lease->copied_from.has_value()) {
+    lent.blocks_.back() = *lease->copied_from;
+  }
   lent.end_ = tokens;
   pool_.Share(lent.blocks_);
   lent.store_ = this;

@@ -112,8 +112,8 @@ class RandomisedKnown : public KvStoreKnown {
     }
     if (beginning == Beginning::kRestHanded) {
       const int64_t blocks = (runner.prompt - 1) / kKvBlockTokens;
-      if (blocks == 0) return;
-      request.least_known_tokens = (1 + Pick(blocks)) * kKvBlockTokens;
+      const bool whole = blocks > 0 && Pick(2) == 0;
+      request.least_known_tokens = whole ? (1 + Pick(blocks)) * kKvBlockTokens : 1 + Pick(runner.prompt - 1);
       request.rest_handed = runner.rest_handed = true;
     }
     request.salt = runner.salt;
@@ -176,12 +176,11 @@ class RandomisedKnown : public KvStoreKnown {
     }
     Compute(runner, end);
   }
-  // All of what it began with, in whole blocks, or some of it; of one that has ended or was parked nothing.
+  // All of what it began with, or some of it; of one that has ended or was parked nothing.
   void Lend(const Runner& runner) {
-    const int64_t whole = runner.known / kKvBlockTokens * kKvBlockTokens;
-    const int64_t tokens = whole == 0 ? 1 : 1 + Pick(whole);
+    const int64_t tokens = runner.known == 0 ? 1 : 1 + Pick(runner.known);
     absl::StatusOr<KvStore::Lent> lent = store_->LendKnown(runner.id, tokens);
-    ASSERT_EQ(lent.ok(), whole > 0 && !runner.dead) << lent.status();
+    ASSERT_EQ(lent.ok(), runner.known > 0 && !runner.dead) << lent.status();
     if (lent.ok()) loans_.push_back({runner.ids, *std::move(lent)});
   }
   void EndLoan(std::list<Loan>::iterator loan) {

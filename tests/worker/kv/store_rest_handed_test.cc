@@ -11,7 +11,6 @@
 namespace runahead {
 namespace {
 
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr int64_t kBlock = kKvBlockTokens;
@@ -89,9 +88,6 @@ TEST_F(KvStoreRestHanded, FewerAreNotFoundAndTakeNothing) {
 TEST_F(KvStoreRestHanded, FieldsThatDoNotGoTogetherAreRefused) {
   Leave(SomeIds(600), 400);
   const TokenIds prompt = SomeIds(600);
-  const absl::Status odd = store_->Reserve(ForRest(prompt, 900, 300)).status();
-  EXPECT_EQ(odd.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(odd.message()), HasSubstr("multiple of 256"));
   LeaseRequest alone = ForRest(prompt, 900, kBlock);
   alone.least_known_tokens.reset();
   EXPECT_EQ(Code(alone), absl::StatusCode::kInvalidArgument);
@@ -155,14 +151,32 @@ TEST_F(KvStoreRestHanded, NoMoreIsLentThanWasKnown) {
   EXPECT_EQ(code(lease, kBlock), absl::StatusCode::kNotFound);
 }
 
-// Of a begun block the rows are in the source until the engine has copied them.
-TEST_F(KvStoreRestHanded, OfABegunBlockNothingIsLent) {
+// Its rows are in the source until the engine has copied them: the rest is handed off beside them.
+TEST_F(KvStoreRestHanded, OfABegunBlockRowsAreLentFromWhereTheyLie) {
   Leave(SomeIds(600), 400);
-  const TokenIds prompt = Joined(SomeIds(600), SomeIds(200, 1));
-  const LeaseId lease = *store_->Reserve(ForKnown(prompt, 900));
-  ASSERT_EQ(store_->SizeOf(lease)->known_tokens, 600);
-  EXPECT_EQ(store_->LendKnown(lease, 600).status().code(), absl::StatusCode::kOutOfRange);
-  EXPECT_EQ(FirstWrongOf(*store_->LendKnown(lease, 2 * kBlock), prompt), 2 * kBlock);
+  const TokenIds ids = Joined(SomeIds(550), SomeIds(200, 1));
+  const LeaseId lease = *store_->Reserve(ForRest(ids, 900, 550));
+  EXPECT_EQ(store_->SizeOf(lease)->known_tokens, 550) << "though more is";
+  EXPECT_EQ(Used(), 5) << "two shared blocks, two of its own, and the source";
+  std::optional<KvStore::Lent> lent = *store_->LendKnown(lease, 550);
+  EXPECT_EQ(FirstWrongOf(*lent, ids), 550);
+  lent.reset();
+  FillRest(lease, 550, 750);
+  ASSERT_TRUE(store_->Complete(lease).fired());
+  KvStore::Sequence sequence = *store_->Open(lease);
+  FillRows(sequence, ids, 550, 750);
+  MakeCopies(sequence);
+  EXPECT_EQ(Used(), 4);
+  EXPECT_EQ(FirstWrong(sequence, ids, 750), 750);
+  EXPECT_EQ(FirstWrongOf(*store_->LendKnown(lease, 550), ids), 550) << "its own by now";
+}
+
+TEST_F(KvStoreRestHanded, WithoutMemoryForACopyOfABegunBlockItIsNotFound) {
+  Leave(SomeIds(600), 400);
+  const TokenIds ids = Joined(SomeIds(550), SomeIds(200, 1));
+  EXPECT_EQ(Code(ForRest(ids, kBlocks * kBlock, 550)), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Used(), 0);
+  EXPECT_EQ(Code(ForRest(ids, kBlocks * kBlock, 2 * kBlock)), absl::StatusCode::kOk);
 }
 
 TEST_F(KvStoreRestHanded, WhatIsLentIsNobodyElsesWhateverBecomesOfTheLease) {
@@ -246,6 +260,19 @@ TEST_F(KvStoreRestHandedX, XOfWhatIsKnownIsThereAndThatOfTheRestComes) {
   EXPECT_EQ(sequence.kv_from(), 0);
   sequence.Keep(prompt);
   EXPECT_TRUE(HasX(ForRestWithX(Joined(prompt, {1}), 900, 3 * kBlock)));
+}
+
+TEST_F(KvStoreRestHandedX, OfABegunBlockItIsCopiedToo) {
+  LeaveWithX(SomeIds(600), 400);
+  const TokenIds prompt = Joined(SomeIds(550), SomeIds(200, 1));
+  const LeaseId lease = *store_->Reserve(ForRestWithX(prompt, 900, 550));
+  FillRest(lease, 550, 750);
+  FillX(lease, 550, 750);
+  KvStore::Sequence sequence = *store_->Open(lease);
+  const std::vector<CopyPart> copies = sequence.Copies();
+  ASSERT_EQ(copies.size(), static_cast<size_t>(2 * kLayers));
+  for (const CopyPart& part : copies) EXPECT_EQ(part.from.size, (550 - 2 * kBlock) * kRowBytes);
+  sequence.EndCopies();
 }
 
 TEST_F(KvStoreRestHandedX, WhereWhatIsKnownLacksItNoneIsWaitedFor) {

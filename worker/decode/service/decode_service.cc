@@ -119,12 +119,7 @@ absl::Status DecodeService::CheckKnown(const v1::ReserveRequest& request) const 
   if (request.prompt_ids_size() != request.prompt_tokens()) {
     return InvalidField("prompt_ids", "must have prompt_tokens ids with least_known_tokens");
   }
-  if (!request.rest_handed()) return engine_.CheckKnown();
-  if (request.least_known_tokens() % kKvBlockTokens != 0) {
-    return InvalidField("least_known_tokens",
-                        absl::StrCat("must be a multiple of ", kKvBlockTokens, " with rest_handed"));
-  }
-  return engine_.CheckLends();
+  return request.rest_handed() ? engine_.CheckLends() : engine_.CheckKnown();
 }
 
 LeaseRequest DecodeService::LeaseFor(const v1::ReserveRequest& request) const {
