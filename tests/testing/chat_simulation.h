@@ -11,8 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/base/status_macros.h"
+#include "scheduler/partition/rest_of_prompt.h"
 #include "scheduler/placement/continuation_choice.h"
 #include "scheduler/placement/decode_choice.h"
 #include "scheduler/placement/known_beginnings.h"

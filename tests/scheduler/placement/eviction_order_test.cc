@@ -1,6 +1,7 @@
 // Which of what is kept goes first: beside orders that weigh what chunks would take to compute, over traffic of several
 // kinds, by the seconds of computing that are saved.
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <iostream>
 #include <map>
@@ -242,7 +243,7 @@ TEST(EvictionOrder, NoOtherSavesMoreOfAllTraffic) {
 
 // Also says that both count alike: where every chunk is worth the same, GreedyDual's order is that of use.
 TEST(EvictionOrder, OfTheTreeIsWhatWasUsedLongestAgo) {
-  const Traffic traffic = AllTraffic().front();
+  const Traffic traffic = AllTraffic()[1];
   TreeKeeper tree;
   GreedyDual by_use([](int64_t, int64_t) { return 0; });
   const double by_tree = SavedSeconds(traffic, 1000, tree);

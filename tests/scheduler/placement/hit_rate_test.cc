@@ -1,6 +1,10 @@
 // How much of chats' prompts is known where the router's choice sends them, beside a choice that knows all stores.
+#include <cstdint>
+#include <string>
+
 #include "gtest/gtest.h"
 #include "tests/testing/chat_simulation.h"
+#include "tests/testing/chat_traffic.h"
 
 namespace runahead {
 namespace {
