@@ -54,7 +54,7 @@ TEST_P(HitRateTest, IsNearThatOfAChoiceThatKnowsAllStoresAndAnswersAreNoLater) {
   ASSERT_EQ(router.requests, oracle.requests);
   ASSERT_EQ(router.prompt_tokens, oracle.prompt_tokens) << "the same chats";
   EXPECT_GE(router.known_share(), 0.95 * oracle.known_share());
-  EXPECT_LE(router.first_token_s, oracle.first_token_s) << "what it leaves is dearer to have than to compute";
+  EXPECT_LE(router.first_token_s, oracle.first_token_s) << "what it leaves is dearer to wait for than to compute";
   RecordProperty("requests", std::to_string(router.requests));
   RecordProperty("known", std::to_string(router.known_share()));
   RecordProperty("known_by_oracle", std::to_string(oracle.known_share()));
