@@ -63,6 +63,9 @@ struct BehindOffer {
   double rest_s = 0;         // until the first token; where no times are known, tokens in place of seconds
 };
 
+// A chain takes prefill workers from others, and KV moves: it must be sooner by a tenth than the worker that has the KV.
+inline constexpr double kChainBehindCosts = 1.1;
+
 // Of known tokens those that a chain can get: not the prompt's last token.
 inline int64_t TokensToBring(int64_t prompt_tokens, int64_t known_tokens) {
   return std::max<int64_t>(0, std::min(known_tokens, prompt_tokens - 1));

@@ -15,9 +15,6 @@ namespace {
 
 constexpr char kContinuation[] = "continuation";
 
-// A chain takes prefill workers from others, and KV moves: it must be sooner by a tenth than whoever has the KV.
-constexpr double kChainCosts = 1.1;
-
 // For a prompt that takes next to no time, a step of others that comes first is long.
 constexpr absl::Duration kLeastAwaited = absl::Seconds(1);
 
@@ -41,7 +38,7 @@ Task<std::optional<Session::Continuation>> Session::ChooseContinuation() const {
     if (!able.lends_beginnings() || !MayBeginBehind()) continue;
     const BehindOffer behind =
         router_.queue.OfferBehindKnown(found.tokens, *ticket_, chain_, *table, max_tokens_ > 1);
-    const double counted_s = behind.rest_s * kChainCosts;
+    const double counted_s = behind.rest_s * kChainBehindCosts;
     if (better(behind.known_tokens, counted_s)) best = {found.worker, behind.known_tokens, counted_s, true};
   }
   co_return best;

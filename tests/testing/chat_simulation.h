@@ -211,10 +211,10 @@ class ChatSimulation {
                                                        .rests = worker.rests},
                                                       PromptSeconds);
       take(offer.least_known_tokens, offer.rest_s, false);
-      const int64_t brought = TokensToBring(size, known, kKvBlockTokens);
+      const int64_t brought = TokensToBring(size, known);
       const double rest_s = ChainWaits() + SecondsOfChainRest(size, brought, PromptSeconds);
       const BehindOffer behind = OfferBehind(size, brought, whole_s, rest_s);
-      take(behind.known_tokens, behind.rest_s, true);
+      take(behind.known_tokens, behind.rest_s * kChainBehindCosts, true);
     }
     return best;
   }
