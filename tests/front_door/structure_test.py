@@ -101,7 +101,8 @@ def formats():
     checker = jsonschema.FormatChecker(["date", "ipv4", "ipv6", "uuid", "email"])
     for name in ("time", "date-time"):
         prefix = "2000-01-01T" if name == "time" else ""
-        checker.checks(name, ValueError)(lambda text, prefix=prefix: bool(datetime.datetime.fromisoformat(prefix + text)))
+        checker.checks(name, ValueError)(lambda value, prefix=prefix: not isinstance(value, str) or bool(
+            datetime.datetime.fromisoformat(prefix + value)))
     return checker
 
 
