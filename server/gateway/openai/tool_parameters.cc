@@ -156,7 +156,10 @@ class ObjectSchemas {
       } else if (!value[i].is_object()) {
         held.reset();
       }
-      if (!held.has_value()) continue;
+      if (!held.has_value()) {
+        Forget(absl::StrCat(place, "/", objects.size(), "/"));
+        continue;
+      }
       objects.push_back(*std::move(held));
       kept.push_back(i);
     }
@@ -164,6 +167,12 @@ class ObjectSchemas {
     if (!all) places_.kept[place] = std::move(kept);
     value = std::move(objects);
     return keyword == "allOf" ? all : !value.empty();
+  }
+
+  // What was noted of a schema that is left out: another one may go there.
+  void Forget(const std::string& below) {
+    auto at = places_.kept.lower_bound(below);
+    while (at != places_.kept.end() && absl::StartsWith(at->first, below)) at = places_.kept.erase(at);
   }
 
   bool HoldReference(Schema& reference) {

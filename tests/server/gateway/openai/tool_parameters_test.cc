@@ -151,6 +151,7 @@ TEST(ToolParameters, SayWhereWhatStaysStood) {
   EXPECT_EQ(Places(R"({"anyOf":[{"type":"object"},true]})"), "");
   EXPECT_EQ(Places(R"({"anyOf":[{"type":"null"},true,false,{"oneOf":[{"const":1},{}]}]})"),
             "/$defs/tool0/anyOf 1,3; /$defs/tool0/anyOf/1/oneOf 1");
+  EXPECT_EQ(Places(R"({"anyOf":[{"enum":[1,{}],"anyOf":[false]},{"enum":[{},{"a":1}]}]})"), "/$defs/tool0/anyOf 1");
   EXPECT_EQ(Places(R"({"enum":[1,{},2,{"a":1}]})"), "/$defs/tool0/enum 1,3");
   EXPECT_EQ(Places(R"({"anyOf":[{"type":"null"},{"properties":{"a":{"$ref":"#"}}}]})"),
             "/$defs/tool0_objects/anyOf 1; tool0_objects of tool0");
