@@ -171,7 +171,8 @@ void HttpSession::HeadCame(Error error) {
   chunked_ = parser_->get().version() >= 11;
   head_only_ = parser_->get().method() == http::verb::head;
   stream_.expires_after(Nanoseconds(shared_.options.body_time));
-  if (parser_->get().count(http::field::host) > 1) return Refuse(400, "the request names more than one Host");
+  const size_t hosts = parser_->get().count(http::field::host);
+  if (hosts > 1 || (hosts == 0 && chunked_)) return Refuse(400, "a request of HTTP/1.1 names one Host");
   const auto expect = parser_->get()[http::field::expect];
   if (expect.empty() || parser_->is_done()) return ReadBody();
   if (!beast::iequals(expect, "100-continue")) return Refuse(417, "Expect: only 100-continue is known");
@@ -308,12 +309,11 @@ void HttpSession::ReplyWritten(Error error) {
 
 void HttpSession::NextRequest(bool keep_alive) {
   Forget();
+  Error ignored;
   if (!keep_alive) {
-    Error ignored;
     stream_.socket().shutdown(Socket::shutdown_send, ignored);
     return stream_.close();
   }
-  Error ignored;
   stream_.socket().cancel(ignored);  // nobody watches the peer any more
   ReadHead();
 }

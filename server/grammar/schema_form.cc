@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/indexed_map.h"
 #include "server/grammar/compile_cost.h"
 #include "server/grammar/form_graph.h"
 #include "server/grammar/regex_form.h"
@@ -26,7 +27,7 @@
 namespace runahead {
 namespace {
 
-using Json = nlohmann::ordered_json;  // properties are written in the order of the schema
+using Json = nlohmann::basic_json<IndexedMap>;  // properties are written in the order of the schema
 
 constexpr int64_t kItemsShare = 10;  // so many items cost as much as a schema
 constexpr size_t kMaxOneOf = 64;     // each is compared with each
@@ -190,6 +191,7 @@ class SchemaReader {
           std::any_of(types.begin(), types.end(), [&](const std::string& t) { return IsTypeOf(one, t); });
       if (!types.empty() && !typed) return RefuseAt(below, "a value is not of the type beside it");
     }
+    RUNAHEAD_RETURN_IF_ERROR(RefuseLargeIntegers(value.dump(), below));
     return ReadSchema{Json{{keyword, value}}, graph_.AddAll(place, {})};
   }
 

@@ -2,15 +2,17 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/status_macros.h"
+#include "server/base/indexed_map.h"
 #include "server/grammar/schema_place.h"
 
 namespace runahead {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::basic_json<IndexedMap>;
 
 constexpr int64_t kMaxMultipleOf = 1024;       // xgrammar's
 constexpr int64_t kMaxMultiplesRange = 10000;  // likewise
@@ -82,7 +84,29 @@ absl::Status ReadMultipleOf(const Json& value, bool integer, const std::string& 
   return absl::OkStatus();
 }
 
+bool IsLargeInteger(const Json& value) {
+  constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
+  if (value.is_number_unsigned()) return value.get<uint64_t>() > kMost;
+  // What is larger still comes as a double; each from 2^63 on is an integer.
+  return value.is_number_float() && std::abs(value.get<double>()) >= 0x1p63;
+}
+
+absl::Status RefuseLargeIntegersIn(const Json& value, const std::string& place) {
+  if (IsLargeInteger(value)) return RefuseAt(place, "integers beyond 64 bits with a sign are not supported here");
+  if (!value.is_structured()) return absl::OkStatus();
+  size_t index = 0;
+  for (const auto& [name, inside] : value.items()) {
+    const std::string own = value.is_array() ? absl::StrCat(index++) : name;
+    RUNAHEAD_RETURN_IF_ERROR(RefuseLargeIntegersIn(inside, PlaceBelow(place, own)));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+absl::Status RefuseLargeIntegers(const std::string& value, const std::string& place) {
+  return RefuseLargeIntegersIn(Json::parse(value), place);
+}
 
 absl::StatusOr<std::string> ReadNumberSchema(const std::string& schema, bool integer, const std::string& place) {
   const Json given = Json::parse(schema);

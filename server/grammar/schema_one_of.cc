@@ -6,10 +6,12 @@
 #include <set>
 #include <vector>
 
+#include "server/base/indexed_map.h"
+
 namespace runahead {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::basic_json<IndexedMap>;
 
 constexpr size_t kMaxComparisons = 10000;  // of the values of two schemas; beyond it nothing is plain
 

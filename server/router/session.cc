@@ -256,8 +256,8 @@ void Session::SendTokens(const google::protobuf::RepeatedPtrField<v1::SampledTok
 
 absl::Status Session::NamingTheDeadline(const absl::Status& status) const {
   if (!is_timeout_ || !absl::IsDeadlineExceeded(status)) return status;
-  return absl::DeadlineExceededError(
-      absl::StrCat("timeout_s: the request's ", request_.timeout_s(), " seconds are over: ", status.message()));
+  return FieldError(absl::StatusCode::kDeadlineExceeded, "timeout_s",
+                    absl::StrCat("the request's ", request_.timeout_s(), " seconds are over: ", status.message()));
 }
 
 absl::Status Session::WithWayOn(const absl::Status& status) const {

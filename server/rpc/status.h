@@ -25,8 +25,8 @@ absl::Status WithRetryAfter(absl::Status status, absl::Duration delay);
 // Nothing where the status does not say.
 std::optional<absl::Duration> RetryAfter(const absl::Status& status);
 
-// "field: description", with the field in google.rpc.BadRequest for programs. `code` is INVALID_ARGUMENT, OUT_OF_RANGE
-// or NOT_FOUND.
+// "field: description", with the field in google.rpc.BadRequest for programs. `code` is INVALID_ARGUMENT, OUT_OF_RANGE,
+// NOT_FOUND, or DEADLINE_EXCEEDED of a time that the request gave itself.
 absl::Status FieldError(absl::StatusCode code, absl::string_view field, absl::string_view description);
 // FieldError with INVALID_ARGUMENT.
 absl::Status InvalidField(absl::string_view field, absl::string_view description);

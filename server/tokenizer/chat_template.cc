@@ -47,6 +47,15 @@ Chat WithoutTools(Chat chat) {
   return chat;
 }
 
+constexpr const char* kToolsVariable = "tools";
+
+// What ValuesOf made of the chat's tools.
+const jinja::Value& ToolsIn(const ChatVariables& variables) {
+  const auto tools =
+      std::find_if(variables.rbegin(), variables.rend(), [](const auto& one) { return one.first == kToolsVariable; });
+  return tools->second;  // it is always there, if only as none
+}
+
 }  // namespace
 
 absl::StatusOr<ChatTemplate::Template> ChatTemplate::Parsed(std::string_view source) {
@@ -119,25 +128,38 @@ absl::StatusOr<MarkedText> ChatTemplate::Rendered(const Chat& chat, KeepGoing ke
   }
   ChatVariables variables = tokens_;
   RUNAHEAD_ASSIGN_OR_RETURN(ChatValues of_chat, ValuesOf(chat, chosen->forms));
+  RUNAHEAD_RETURN_IF_ERROR(keep_going());
   std::move(of_chat.variables.begin(), of_chat.variables.end(), std::back_inserter(variables));
-  absl::StatusOr<MarkedText> text = chosen->text.Render(std::move(variables), chat.now, keep_going, limits);
-  if (absl::IsInvalidArgument(text.status())) {
-    // Some go through the properties of each tool, also of one that has none.
-    Chat with_properties = chat;
-    with_properties.tools = ToolsWithProperties(chat.tools);
-    if (with_properties.tools != chat.tools) {
-      absl::StatusOr<MarkedText> again = Rendered(with_properties, keep_going, limits);
-      if (again.ok()) return again;
-    }
-    const bool of_tools = !chat.tools.empty() && Rendered(WithoutTools(chat), keep_going, limits).ok();
-    return absl::InvalidArgumentError(absl::StrCat(
-        of_tools ? "tools" : "messages", ": they cannot be rendered: ", OneLine(text.status()).message(), kInstead));
-  }
-  if (!text.ok() || !of_chat.continues) return text;
-  const std::optional<size_t> end = EndOf(FromUtf8(chat.messages.back().content, /*own=*/false), *text);
-  if (end) return text->substr(0, *end);
+  RUNAHEAD_ASSIGN_OR_RETURN(MarkedText text, RenderedOf(chat, std::move(variables), keep_going, limits));
+  if (!of_chat.continues) return text;
+  const std::optional<size_t> end = EndOf(FromUtf8(chat.messages.back().content, /*own=*/false), text);
+  if (end) return text.substr(0, *end);
   return absl::InvalidArgumentError(absl::StrCat(
       "continue_final_message: the chat template leaves the last message's content out, or changes it", kInstead));
+}
+
+absl::StatusOr<MarkedText> ChatTemplate::RenderedOf(const Chat& chat, ChatVariables variables, KeepGoing keep_going,
+                                                    const jinja::Limits& limits) const {
+  const auto render = [&] { return ChosenFor(chat)->text.Render(variables, chat.now, keep_going, limits); };
+  const absl::StatusOr<MarkedText> text = render();
+  if (!absl::IsInvalidArgument(text.status())) return text;
+  RUNAHEAD_RETURN_IF_ERROR(keep_going());
+  // Some go through the properties of each tool, also of one that has none.
+  if (std::optional<jinja::Value> tools = ToolsWithProperties(ToolsIn(variables))) {
+    variables.emplace_back(kToolsVariable, *std::move(tools));
+    const absl::StatusOr<MarkedText> again = render();
+    if (!absl::IsInvalidArgument(again.status())) return again;
+    RUNAHEAD_RETURN_IF_ERROR(keep_going());
+  }
+  bool of_tools = false;
+  if (!chat.tools.empty()) {
+    const absl::Status without = Rendered(WithoutTools(chat), keep_going, limits).status();
+    // Where the only template is for chats with tools, it cannot be said.
+    of_tools = without.ok();
+    if (!of_tools && !absl::IsInvalidArgument(without) && !absl::IsFailedPrecondition(without)) return without;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      of_tools ? "tools" : "messages", ": they cannot be rendered: ", OneLine(text.status()).message(), kInstead));
 }
 
 std::optional<Chat> ChatTemplate::WithDevelopersAsSystem(const Chat& chat) const {
@@ -192,7 +214,7 @@ absl::StatusOr<std::vector<int32_t>> ChatTemplate::Encode(const Tokenizer& token
   const auto render = [&](const Chat& one) { return Rendered(one, keep_going); };
   RUNAHEAD_ASSIGN_OR_RETURN(const MarkedText text, render(chat));
   RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<size_t> lost,
-                            LostMessage(chat, ChosenFor(chat)->forms, prepared.developers, text, render));
+                            LostMessage(chat, ChosenFor(chat)->forms, prepared.developers, text, keep_going, render));
   if (lost) {
     const ChatMessage& said = chat.messages[*lost];
     return absl::InvalidArgumentError(absl::StrCat(

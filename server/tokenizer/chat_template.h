@@ -77,6 +77,10 @@ class ChatTemplate {
   absl::StatusOr<Prepared> Prepare(const Chat& chat, KeepGoing keep_going) const;
   std::optional<Chat> WithDevelopersAsSystem(const Chat& chat) const;
   absl::StatusOr<MarkedText> Rendered(const Chat& chat, KeepGoing keep_going, const jinja::Limits& limits = {}) const;
+  // Where it fails, also with the tools' properties filled in, the fault is the tools' if it does not without them:
+  // three renderings at most.
+  absl::StatusOr<MarkedText> RenderedOf(const Chat& chat, ChatVariables variables, KeepGoing keep_going,
+                                        const jinja::Limits& limits) const;
 
   std::optional<Template> template_, with_tools_;  // the second in the first's place for chats with tools
   ChatVariables tokens_;                           // TemplateTokens

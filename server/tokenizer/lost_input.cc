@@ -47,7 +47,7 @@ absl::StatusOr<bool> IsLost(const Chat& chat, int message, const ContentForms& f
 }  // namespace
 
 absl::StatusOr<std::optional<size_t>> LostMessage(const Chat& chat, const ContentForms& forms, bool each_system,
-                                                  const MarkedText& text, Render render) {
+                                                  const MarkedText& text, KeepGoing keep_going, Render render) {
   std::vector<int> newest = {NewestOf(chat, {"user", "tool"})};
   for (const std::string_view role : {"system", "developer"}) {
     if (!forms.Reads(role)) newest.push_back(NewestOf(chat, {role}));
@@ -57,6 +57,7 @@ absl::StatusOr<std::optional<size_t>> LostMessage(const Chat& chat, const Conten
   }
   for (const int message : newest) {
     if (message < 0) continue;
+    RUNAHEAD_RETURN_IF_ERROR(keep_going());
     RUNAHEAD_ASSIGN_OR_RETURN(const bool lost, IsLost(chat, message, forms, text, render));
     if (lost) return static_cast<size_t>(message);
   }

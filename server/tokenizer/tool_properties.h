@@ -1,12 +1,15 @@
 // Tools for templates that go through the properties of each tool without asking whether there are any.
 #pragma once
 
-#include <string>
+#include <optional>
+
+#include "server/tokenizer/jinja/value.h"
 
 namespace runahead {
 
-// The same JSON array of tools, where what has no `parameters.properties` has an empty object of them, and `parameters`
-// without a type are of an object. As it came where all have some, or where it is no such array.
-std::string ToolsWithProperties(const std::string& tools);
+// The same list of tools, where what has no `parameters.properties` has an empty dict of them, and `parameters` without
+// a type are of an object. Nothing where all have some, or where it is no list. Takes time by what stands in the tools
+// themselves and in their parameters, not by what stands below these.
+std::optional<jinja::Value> ToolsWithProperties(const jinja::Value& tools);
 
 }  // namespace runahead

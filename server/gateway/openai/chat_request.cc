@@ -60,9 +60,10 @@ absl::Status ReadForm(JsonObject& body, const ToolUse& use, OpenAiCalls& calls, 
     if (request.has_structure()) {
       return InvalidField("tool_choice", "a forced call does not go with another form of the answer");
     }
-    RUNAHEAD_ASSIGN_OR_RETURN(*request.mutable_structure(),
-                              ForcedCall(use.tools, use.first, *ToolFormatOf(calls.tool_format)));
+    RUNAHEAD_ASSIGN_OR_RETURN(ForcedForm forced, ForcedCall(use.tools, use.first, *ToolFormatOf(calls.tool_format)));
+    *request.mutable_structure() = std::move(forced.structure);
     calls.sent.structure = "tools";
+    calls.sent.places = std::move(forced.places);
   } else if (request.has_structure()) {
     calls.tool_format.clear();  // what looks like a call is the answer
   }
@@ -97,6 +98,7 @@ absl::StatusOr<OpenAiCalls> ReadChatRequest(absl::string_view body, const DoorFa
   calls.reasoning_format = ReasoningFormat(request.chat(), facts);
   RUNAHEAD_RETURN_IF_ERROR(ReadForm(members, use, calls, request));
   RUNAHEAD_RETURN_IF_ERROR(ReadSamplingMembers(members, facts, request));
+  calls.sent.one_stop = HasOneStop(members);
   RUNAHEAD_RETURN_IF_ERROR(ReadRuleMembers(members, request));
   RUNAHEAD_RETURN_IF_ERROR(ReadChatLogprobs(members, calls, *request.mutable_sampling()));
   RUNAHEAD_RETURN_IF_ERROR(ReadStreaming(members, calls));

@@ -147,6 +147,7 @@ absl::StatusOr<OpenAiCalls> ReadCompletionRequest(absl::string_view body, const 
   RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<GivenPrompt> prompts, ReadPrompts(members, calls.listed_prompts));
   RUNAHEAD_ASSIGN_OR_RETURN(calls.sent.structure, ReadStructureMembers(members, common));
   RUNAHEAD_RETURN_IF_ERROR(ReadSamplingMembers(members, facts, common));
+  calls.sent.one_stop = HasOneStop(members);
   RUNAHEAD_RETURN_IF_ERROR(ReadRuleMembers(members, common));
   RUNAHEAD_RETURN_IF_ERROR(ReadCompletionLogprobs(members, calls, *common.mutable_sampling()));
   RUNAHEAD_RETURN_IF_ERROR(ReadEcho(members, prompts, calls, common));

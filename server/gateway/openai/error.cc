@@ -64,9 +64,11 @@ struct ToolPlace {
 };
 
 std::optional<ToolPlace> PlaceInTool(absl::string_view message, const SentMembers& sent) {
-  if (sent.structure != "tools") return std::nullopt;
-  const bool of_call = absl::ConsumePrefix(&message, "at /anyOf/");
-  if (!of_call && !absl::ConsumePrefix(&message, "at /$defs/tool")) return std::nullopt;
+  if (sent.structure != "tools" || !absl::ConsumePrefix(&message, "at ")) return std::nullopt;
+  const std::string given = GivenPlace(message, sent.places);
+  message = given;
+  const bool of_call = absl::ConsumePrefix(&message, "/anyOf/");
+  if (!of_call && !absl::ConsumePrefix(&message, "/$defs/tool")) return std::nullopt;
   const size_t digits = std::min(message.find_first_not_of("0123456789"), message.size());
   int tool = 0;
   if (!absl::SimpleAtoi(message.substr(0, digits), &tool)) return std::nullopt;
@@ -77,7 +79,6 @@ std::optional<ToolPlace> PlaceInTool(absl::string_view message, const SentMember
     if (colon == absl::string_view::npos) return std::nullopt;
     return ToolPlace{member, std::string(message.substr(colon + 2))};
   }
-  absl::ConsumePrefix(&message, "_objects");
   std::string root;
   if (absl::ConsumePrefix(&message, "_definitions.")) {
     root = "/definitions/";
@@ -91,6 +92,7 @@ std::optional<ToolPlace> PlaceInTool(absl::string_view message, const SentMember
 
 std::string MemberOf(absl::string_view field, const SentMembers& sent) {
   if (field == "prompt" && !sent.prompt.empty()) return sent.prompt;
+  if (field == "stop.stop[0]" && sent.one_stop) return "stop";
   if (absl::StartsWith(field, "structure.") && !sent.structure.empty()) return StructureMember(field, sent.structure);
   for (const MemberName& name : kWholeNames) {
     const absl::string_view rest = field.substr(std::min(name.field.size(), field.size()));

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "server/gateway/openai/tool_places.h"
 
 namespace runahead {
 
@@ -20,6 +21,8 @@ struct SentMembers {
   std::string prompt = {};     // "messages" of a chat; "prompt[2]" of one of several prompts
   std::string structure = {};  // such as "guided_regex", "tools"
   int tool = 0;                // of `tools`, the first that may be called: ForcedCall's tool0
+  ToolPlaces places = {};      // of `tools`
+  bool one_stop = false;       // `stop` is one text, no array
 };
 
 // `status` is not OK. Members are named as this door has them: of sampling.top_p it says top_p.

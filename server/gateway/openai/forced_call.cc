@@ -1,19 +1,21 @@
 #include "server/gateway/openai/forced_call.h"
 
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/indexed_map.h"
 #include "server/gateway/openai/tool_parameters.h"
 #include "server/rpc/status.h"
 
 namespace runahead {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::basic_json<IndexedMap>;
 
 // Of tools, with blanks. The router takes forms of 64 KiB without them; to make one of far more takes long.
 constexpr size_t kMostBytes = size_t{128} << 10;
@@ -27,17 +29,25 @@ class CallSchema {
   absl::Status Add(const GivenTool& tool) {
     const std::string own = absl::StrCat("tool", calls_.size());
     const absl::string_view parameters = tool.parameters.has_value() ? tool.parameters->text() : "true";
-    RUNAHEAD_ASSIGN_OR_RETURN(const ToolDefinitions defined, DefineArguments(parameters, own));
+    RUNAHEAD_ASSIGN_OR_RETURN(ToolDefinitions defined, DefineArguments(parameters, own));
     calls_.push_back(Call(tool.name, defined.arguments));
-    const Json definitions = Json::parse(defined.definitions);
-    for (const auto& [name, schema] : definitions.items()) definitions_[name] = schema;
+    // No two have the same names, so that they need not be read again.
+    const absl::string_view members = absl::string_view(defined.definitions).substr(1, defined.definitions.size() - 2);
+    absl::StrAppend(&definitions_, definitions_.empty() ? "" : ",", members);
+    places_.kept.merge(std::move(defined.places.kept));
+    places_.made_of.merge(std::move(defined.places.made_of));
     return absl::OkStatus();
   }
 
-  std::string Text() const {
-    Json schema = calls_.size() == 1 ? calls_[0] : Json{{"anyOf", calls_}};
-    schema["$defs"] = definitions_;
-    return schema.dump(-1, ' ', false, Json::error_handler_t::replace);
+  ForcedForm Form() && {
+    const Json calls = calls_.size() == 1 ? calls_[0] : Json{{"anyOf", calls_}};
+    const std::string text = calls.dump(-1, ' ', false, Json::error_handler_t::replace);
+    ForcedForm form;
+    form.structure.set_json_schema(absl::StrCat(text.substr(0, text.size() - 1), ",\"$defs\":{", definitions_, "}}"));
+    form.structure.set_before(format_.before);
+    form.structure.set_behind(format_.behind);
+    form.places = std::move(places_);
+    return form;
   }
 
  private:
@@ -61,12 +71,13 @@ class CallSchema {
 
   const ToolFormat format_;
   Json calls_ = Json::array();
-  Json definitions_ = Json::object();
+  std::string definitions_;  // members of an object, as JSON
+  ToolPlaces places_;
 };
 
 }  // namespace
 
-absl::StatusOr<v1::Structure> ForcedCall(absl::Span<const GivenTool> tools, int first, const ToolFormat& format) {
+absl::StatusOr<ForcedForm> ForcedCall(absl::Span<const GivenTool> tools, int first, const ToolFormat& format) {
   CallSchema schema(format);
   size_t bytes = 0;
   for (size_t i = 0; i < tools.size(); ++i) {
@@ -80,11 +91,7 @@ absl::StatusOr<v1::Structure> ForcedCall(absl::Span<const GivenTool> tools, int 
     const absl::Status added = schema.Add(tools[i]);
     if (!added.ok()) return InvalidField(place, added.message());
   }
-  v1::Structure structure;
-  structure.set_json_schema(schema.Text());
-  structure.set_before(format.before);
-  structure.set_behind(format.behind);
-  return structure;
+  return std::move(schema).Form();
 }
 
 }  // namespace runahead

@@ -101,4 +101,9 @@ absl::Status ReadSamplingMembers(JsonObject& body, const DoorFacts& facts, v1::G
   return ReadPriority(body, request);
 }
 
+bool HasOneStop(JsonObject& body) {
+  const std::optional<JsonSlice> stop = body.Find("stop");
+  return stop.has_value() && stop->kind() == JsonSlice::Kind::kString;
+}
+
 }  // namespace runahead

@@ -13,4 +13,7 @@ namespace runahead {
 // field has it: temperature 1. Ranges are left to the router, which says them. INVALID_ARGUMENT names the member.
 absl::Status ReadSamplingMembers(JsonObject& body, const DoorFacts& facts, v1::GenerateRequest& request);
 
+// Whether `stop` is one text, and no array of texts.
+bool HasOneStop(JsonObject& body);
+
 }  // namespace runahead

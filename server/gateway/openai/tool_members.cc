@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/printable.h"
+#include "server/grammar/schema_doubles.h"
 #include "server/rpc/status.h"
 
 namespace runahead {
@@ -69,6 +70,8 @@ absl::StatusOr<GivenTool> ReadTool(JsonSlice value, std::string place) {
   if (parameters->kind() != JsonSlice::Kind::kObject && parameters->kind() != JsonSlice::Kind::kBool) {
     return function.Wrong("parameters", *parameters, "a JSON schema");
   }
+  const absl::Status names = RefuseDoubledNames(parameters->text());
+  if (!names.ok()) return InvalidField(function.PlaceOf("parameters"), names.message());
   return GivenTool{*std::move(name), parameters};
 }
 

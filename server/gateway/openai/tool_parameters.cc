@@ -7,18 +7,25 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "server/base/indexed_map.h"
 #include "server/base/printable.h"
 
 namespace runahead {
 namespace {
 
-using Schema = nlohmann::ordered_json;
+using Schema = nlohmann::basic_json<IndexedMap>;
 
 constexpr char kDefinition[] = "#/$defs/";
+
+// The place of a definition, which its reference is behind the "#".
+std::string PlaceOf(const std::string& definition) {
+  return absl::StrCat(absl::string_view(kDefinition).substr(1), definition);
+}
 
 // Schemas in each other and behind references: far more than a form may have, and little for a thread's stack.
 constexpr int kMostNested = 128;
@@ -85,8 +92,8 @@ class ObjectSchemas {
  public:
   explicit ObjectSchemas(Schema& definitions) : definitions_(definitions) {}
 
-  // Nothing where no object is of it.
-  std::optional<Schema> Of(Schema schema) {
+  // Nothing where no object is of it. `place`: where it goes.
+  std::optional<Schema> Of(Schema schema, const std::string& place) {
     if (schema.is_boolean()) return schema.get<bool>() ? std::optional(Schema{{"type", "object"}}) : std::nullopt;
     if (!schema.is_object()) return schema;
     if (nested_ == kMostNested) {
@@ -99,7 +106,7 @@ class ObjectSchemas {
     bool some = true, typed = true;
     for (const char* form : {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"}) {
       if (!schema.contains(form)) continue;
-      some = some && Hold(form, schema[form]);
+      some = some && Hold(form, schema[form], place);
       typed = false;  // a type beside it says no more
     }
     --nested_;
@@ -118,38 +125,54 @@ class ObjectSchemas {
     if (!is_new) return known->second;
     // Of a definition that refers to itself, while it is being looked at.
     known->second = NewName(name);
-    std::optional<Schema> held = Of(definitions_[name]);
+    std::optional<Schema> held = Of(definitions_[name], PlaceOf(*known->second));
     if (!held.has_value()) {
       known->second.reset();
     } else if (*held == definitions_[name]) {
       known->second = name;
     } else {
+      places_.made_of[*known->second] = name;
       definitions_[*known->second] = *std::move(held);
     }
     return known->second;
   }
 
   bool too_deep() const { return too_deep_; }  // what was returned is of no use
+  const ToolPlaces& places() const { return places_; }
 
  private:
   // Leaves the objects of a keyword's value. False: there are none.
-  bool Hold(absl::string_view keyword, Schema& value) {
+  bool Hold(absl::string_view keyword, Schema& value, const std::string& schema_place) {
     if (keyword == "const") return value.is_object();
     if (keyword == "$ref") return HoldReference(value);
     if (!value.is_array() || value.empty()) return true;  // it is refused by who compiles it
+    const std::string place = absl::StrCat(schema_place, "/", keyword);
     Schema objects = Schema::array();
-    for (const Schema& one : value) {
-      std::optional<Schema> held = one;
+    std::vector<size_t> kept;
+    for (size_t i = 0; i < value.size(); ++i) {
+      std::optional<Schema> held = value[i];
       if (keyword != "enum") {
-        held = Of(one);
-      } else if (!one.is_object()) {
+        held = Of(value[i], absl::StrCat(place, "/", objects.size()));
+      } else if (!value[i].is_object()) {
         held.reset();
       }
-      if (held.has_value()) objects.push_back(*std::move(held));
+      if (!held.has_value()) {
+        Forget(absl::StrCat(place, "/", objects.size(), "/"));
+        continue;
+      }
+      objects.push_back(*std::move(held));
+      kept.push_back(i);
     }
     const bool all = objects.size() == value.size();
+    if (!all) places_.kept[place] = std::move(kept);
     value = std::move(objects);
     return keyword == "allOf" ? all : !value.empty();
+  }
+
+  // What was noted of a schema that is left out: another one may go there.
+  void Forget(const std::string& below) {
+    auto at = places_.kept.lower_bound(below);
+    while (at != places_.kept.end() && absl::StartsWith(at->first, below)) at = places_.kept.erase(at);
   }
 
   bool HoldReference(Schema& reference) {
@@ -169,9 +192,22 @@ class ObjectSchemas {
 
   Schema& definitions_;
   std::map<std::string, std::optional<std::string>> held_;  // names of definitions by those of what they are made of
+  ToolPlaces places_;
   int nested_ = 0;
   bool too_deep_ = false;
 };
+
+// The definition `from`, and all in it, goes to `to`.
+void Rename(const std::string& from, const std::string& to, ToolPlaces& places) {
+  places.made_of.erase(from);
+  const std::string below = absl::StrCat(PlaceOf(from), "/");
+  std::map<std::string, std::vector<size_t>> kept;
+  for (auto& [place, indices] : places.kept) {
+    const bool inside = absl::StartsWith(place, below);
+    kept[inside ? absl::StrCat(PlaceOf(to), "/", place.substr(below.size())) : place] = std::move(indices);
+  }
+  places.kept = std::move(kept);
+}
 
 }  // namespace
 
@@ -200,13 +236,16 @@ absl::StatusOr<ToolDefinitions> DefineArguments(absl::string_view parameters, co
         absl::StrCat("with references, its schemas are nested deeper than ", kMostNested));
   }
   if (!arguments.has_value()) return absl::InvalidArgumentError("no object is of this schema; arguments are one");
-  if (*arguments == own || references.to_root()) {
-    return ToolDefinitions{*arguments, definitions.dump(-1, ' ', false, Schema::error_handler_t::replace)};
+  ToolDefinitions defined{*arguments, /*definitions=*/"", objects.places()};
+  if (*arguments != own && !references.to_root()) {
+    // Nothing else is of the root as it was.
+    definitions[own] = std::move(definitions[*arguments]);
+    definitions.erase(*arguments);
+    Rename(*arguments, own, defined.places);
+    defined.arguments = own;
   }
-  // Nothing else is of the root as it was.
-  definitions[own] = std::move(definitions[*arguments]);
-  definitions.erase(*arguments);
-  return ToolDefinitions{own, definitions.dump(-1, ' ', false, Schema::error_handler_t::replace)};
+  defined.definitions = definitions.dump(-1, ' ', false, Schema::error_handler_t::replace);
+  return defined;
 }
 
 }  // namespace runahead

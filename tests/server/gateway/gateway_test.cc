@@ -162,8 +162,8 @@ TEST_F(GatewayTest, OverloadSaysWhenToTryAgain) {
   StartGateway(setup);
   decode_[0]->Change([](testing::FakeBehaviour& behaviour) { behaviour.decode_until = 1; });
   RawHttp first(gateway_->address());
-  first.Send(
-      absl::StrCat("POST /v1/chat/completions HTTP/1.1\r\nContent-Length: ", sizeof kHello - 1, "\r\n\r\n", kHello));
+  first.Send(absl::StrCat("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: ",
+                          sizeof kHello - 1, "\r\n\r\n", kHello));
   decode_[0]->AwaitDecodes(1);
   const auto reply = Post("/v1/chat/completions", kHello);
   ASSERT_TRUE(reply);
@@ -182,7 +182,8 @@ TEST_F(GatewayTest, AClientThatGoesAwayEndsItsCall) {
     std::string body = kHello;
     if (streams) body.insert(1, R"("stream": true, )");
     RawHttp client(gateway_->address());
-    client.Send(absl::StrCat("POST /v1/chat/completions HTTP/1.1\r\nContent-Length: ", body.size(), "\r\n\r\n", body));
+    client.Send(absl::StrCat("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: ", body.size(),
+                             "\r\n\r\n", body));
     if (streams) {
       EXPECT_THAT(client.ReadUntil("\"delta\":{\"content\":\""), HasSubstr("\"role\":\"assistant\""));
     }
@@ -200,7 +201,8 @@ RawHttp Streamed(const std::string& gateway) {
   std::string body = kHello;
   body.insert(1, R"("stream": true, )");
   RawHttp client(gateway);
-  client.Send(absl::StrCat("POST /v1/chat/completions HTTP/1.1\r\nContent-Length: ", body.size(), "\r\n\r\n", body));
+  client.Send(absl::StrCat("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: ", body.size(),
+                           "\r\n\r\n", body));
   return client;
 }
 

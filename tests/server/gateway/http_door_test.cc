@@ -117,7 +117,7 @@ TEST_F(HttpDoorTest, TheSystemAsksWhetherClientsAreStillThere) {
 TEST_F(HttpDoorTest, TakesRequestsThatWereSentAtOnceInTheirOrder) {
   Start();
   RawHttp client(door_->address());
-  client.Send("GET /1 HTTP/1.1\r\n\r\nGET /2 HTTP/1.1\r\n\r\n");
+  client.Send("GET /1 HTTP/1.1\r\nHost: h\r\n\r\nGET /2 HTTP/1.1\r\nHost: h\r\n\r\n");
   Echo();
   Echo();
   EXPECT_THAT(client.ReadAnswer(), HasSubstr("GET /1"));
@@ -127,7 +127,7 @@ TEST_F(HttpDoorTest, TakesRequestsThatWereSentAtOnceInTheirOrder) {
 TEST_F(HttpDoorTest, AsksForABodyThatWaitsToBeAskedFor) {
   Start();
   RawHttp client(door_->address());
-  client.Send("POST /a HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+  client.Send("POST /a HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
   EXPECT_EQ(client.ReadUntil("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
   client.Send("hi");
   Echo();
@@ -137,7 +137,7 @@ TEST_F(HttpDoorTest, AsksForABodyThatWaitsToBeAskedFor) {
 TEST_F(HttpDoorTest, ReadsABodyOfChunks) {
   Start();
   RawHttp client(door_->address());
-  client.Send("POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\n");
+  client.Send("POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\n");
   client.Send("de\r\n0\r\n\r\n");
   Echo();
   EXPECT_THAT(client.ReadAnswer(), HasSubstr("POST /a abcde"));
@@ -145,7 +145,8 @@ TEST_F(HttpDoorTest, ReadsABodyOfChunks) {
 
 TEST_F(HttpDoorTest, ClosesBehindItsAnswerWhereTheClientSaysSo) {
   Start();
-  for (const char* const request : {"GET /a HTTP/1.1\r\nConnection: close\r\n\r\n", "GET /a HTTP/1.0\r\n\r\n"}) {
+  for (const char* const request :
+       {"GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", "GET /a HTTP/1.0\r\n\r\n"}) {
     RawHttp client(door_->address());
     client.Send(request);
     Echo();
@@ -156,7 +157,7 @@ TEST_F(HttpDoorTest, ClosesBehindItsAnswerWhereTheClientSaysSo) {
 TEST_F(HttpDoorTest, AHeadIsAnsweredWithoutABody) {
   Start();
   RawHttp client(door_->address());
-  client.Send("HEAD /a HTTP/1.1\r\nConnection: close\r\n\r\n");
+  client.Send("HEAD /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
   Echo();
   EXPECT_THAT(client.ReadToEnd(), AllOf(HasSubstr("Content-Length: 8\r\n"), Not(HasSubstr("HEAD /a"))));
 }
@@ -167,10 +168,12 @@ TEST_F(HttpDoorTest, RefusesWhatIsNoRequestOrTooLarge) {
   Start(options);
   for (const auto& [request, status] : std::vector<std::pair<std::string, std::string>>{
            {"what is this\r\n\r\n", "400"},
-           {"POST /a HTTP/1.1\r\nContent-Length: 101\r\n\r\n", "413"},
-           {"POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n80\r\n" + std::string(128, 'x') + "\r\n", "413"},
-           {"GET /a HTTP/1.1\r\nX: " + std::string(40 << 10, 'x') + "\r\n\r\n", "431"},
-           {"POST /a HTTP/1.1\r\nExpect: a miracle\r\nContent-Length: 5\r\n\r\n", "417"},
+           {"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 101\r\n\r\n", "413"},
+           {"POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n80\r\n" + std::string(128, 'x') + "\r\n",
+            "413"},
+           {"GET /a HTTP/1.1\r\nHost: h\r\nX: " + std::string(40 << 10, 'x') + "\r\n\r\n", "431"},
+           {"POST /a HTTP/1.1\r\nHost: h\r\nExpect: a miracle\r\nContent-Length: 5\r\n\r\n", "417"},
+           {"GET /a HTTP/1.1\r\n\r\n", "400"},
            {"GET /a HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "400"}}) {
     RawHttp client(door_->address());
     client.Send(request);
@@ -182,11 +185,11 @@ TEST_F(HttpDoorTest, RefusesWhatIsNoRequestOrTooLarge) {
 TEST_F(HttpDoorTest, BodiesForWhichThereIsNoMemoryAreRefusedWithWhenToTryAgain) {
   Start();
   RawHttp client(door_->address());
-  client.Send(absl::StrCat("POST /a HTTP/1.1\r\nContent-Length: ", 600 << 10, "\r\n\r\n"));
+  client.Send(absl::StrCat("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: ", 600 << 10, "\r\n\r\n"));
   EXPECT_THAT(client.ReadToEnd(), AllOf(StartsWith("HTTP/1.1 429"), HasSubstr("Retry-After: 1")));
   EXPECT_TRUE(testing::Await("the memory is free", [&] { return memory_.taken() == 0; })) << memory_.taken();
   RawHttp next(door_->address());
-  next.Send("POST /a HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi");
+  next.Send("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi");
   Echo();
   EXPECT_THAT(next.ReadAnswer(), HasSubstr("POST /a hi"));
   EXPECT_TRUE(testing::Await("the memory is free", [&] { return memory_.taken() == 0; })) << memory_.taken();
@@ -197,7 +200,7 @@ TEST_F(HttpDoorTest, MoreConnectionsThanMayBeAreClosedAndCounted) {
   options.max_connections = 1;
   Start(options);
   RawHttp first(door_->address());
-  first.Send("GET /1 HTTP/1.1\r\n\r\n");
+  first.Send("GET /1 HTTP/1.1\r\nHost: h\r\n\r\n");
   Echo();
   EXPECT_THAT(first.ReadAnswer(), HasSubstr("GET /1"));
   RawHttp second(door_->address());
@@ -210,7 +213,7 @@ TEST_F(HttpDoorTest, MoreConnectionsThanMayBeAreClosedAndCounted) {
 TEST_F(HttpDoorTest, StreamsEventsAsTheyCome) {
   Start();
   RawHttp client(door_->address());
-  client.Send("GET /a HTTP/1.1\r\n\r\n");
+  client.Send("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
   const auto exchange = Next();
   ASSERT_NE(exchange, nullptr);
   exchange->BeginEvents({{"x-more", "m"}});
@@ -220,7 +223,7 @@ TEST_F(HttpDoorTest, StreamsEventsAsTheyCome) {
   exchange->Send("data: 2\n\n", [] {});
   exchange->EndEvents("data: 3\n\n");
   EXPECT_THAT(client.ReadUntil("\r\n0\r\n\r\n"), HasSubstr("9\r\ndata: 2\n\n\r\n9\r\ndata: 3\n\n\r\n0\r\n"));
-  client.Send("GET /b HTTP/1.1\r\n\r\n");  // the connection goes on
+  client.Send("GET /b HTTP/1.1\r\nHost: h\r\n\r\n");  // the connection goes on
   Echo();
   EXPECT_THAT(client.ReadAnswer(), HasSubstr("GET /b"));
 }
@@ -228,7 +231,7 @@ TEST_F(HttpDoorTest, StreamsEventsAsTheyCome) {
 TEST_F(HttpDoorTest, SaysThatATextIsSentOnlyWhenTheSystemHasTakenIt) {
   Start();
   RawHttp client(door_->address(), /*receive_buffer=*/4096);
-  client.Send("GET /a HTTP/1.1\r\n\r\n");
+  client.Send("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
   const auto exchange = Next();
   ASSERT_NE(exchange, nullptr);
   exchange->BeginEvents({});
@@ -248,7 +251,7 @@ TEST_F(HttpDoorTest, WhoAnswersHearsThatTheClientIsGone) {
   Start();
   for (const bool streams : {false, true}) {
     RawHttp client(door_->address());
-    client.Send("GET /a HTTP/1.1\r\n\r\n");
+    client.Send("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
     const auto exchange = Next();
     ASSERT_NE(exchange, nullptr);
     std::atomic<int> gone = 0, sent = 0;
@@ -272,9 +275,9 @@ TEST_F(HttpDoorTest, WhoAnswersHearsThatTheClientIsGone) {
 // Also where it had sent its next request already, and where it still reads: nobody can tell it from one that does not.
 TEST_F(HttpDoorTest, WhoSendsMoreAndEndsItsSendingIsGone) {
   Start();
-  for (const char* const more : {"", "GET /b HTTP/1.1\r\n\r\n"}) {
+  for (const char* const more : {"", "GET /b HTTP/1.1\r\nHost: h\r\n\r\n"}) {
     RawHttp client(door_->address());
-    client.Send("GET /a HTTP/1.1\r\n\r\n");
+    client.Send("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
     const auto exchange = Next();
     ASSERT_NE(exchange, nullptr);
     std::atomic<int> gone = 0;
@@ -291,11 +294,11 @@ TEST_F(HttpDoorTest, WhoSendsMoreAndEndsItsSendingIsGone) {
 TEST_F(HttpDoorTest, WhatComesBesideAnAnswerIsTheNextRequest) {
   Start();
   RawHttp client(door_->address());
-  client.Send("GET /a HTTP/1.1\r\n\r\n");
+  client.Send("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
   const auto exchange = Next();
   ASSERT_NE(exchange, nullptr);
   const std::string much(20000, 'b');  // more than is looked at early
-  client.Send(absl::StrCat("POST /b HTTP/1.1\r\nContent-Length: ", much.size(), "\r\n\r\n", much));
+  client.Send(absl::StrCat("POST /b HTTP/1.1\r\nHost: h\r\nContent-Length: ", much.size(), "\r\n\r\n", much));
   exchange->Reply({.body = "a"});
   EXPECT_THAT(client.ReadAnswer(), HasSubstr("\r\n\r\na"));
   Echo();
@@ -308,7 +311,7 @@ TEST_F(HttpDoorTest, WhoSaysNothingForLongIsCutOff) {
   Start(options);
   RawHttp nothing(door_->address()), part(door_->address()), body(door_->address());
   part.Send("GET /a HT");
-  body.Send("POST /a HTTP/1.1\r\nContent-Length: 9\r\n\r\nabc");
+  body.Send("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nabc");
   for (RawHttp* const client : {&nothing, &part, &body}) EXPECT_EQ(client->ReadToEnd(), "");
   EXPECT_TRUE(testing::Await("no connection is open", [&] { return connections_.open.Value() == 0; }));
 }
@@ -320,7 +323,7 @@ TEST_F(HttpDoorTest, WhoTakesNothingForLongIsCutOff) {
   const std::string large(16 << 20, 'x');  // more than any socket keeps
   for (const bool streams : {false, true}) {
     RawHttp client(door_->address(), /*receive_buffer=*/4096);
-    client.Send("GET /a HTTP/1.1\r\n\r\n");
+    client.Send("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
     auto exchange = Next();
     ASSERT_NE(exchange, nullptr);
     std::atomic<int> sent = 0, gone = 0;
@@ -359,7 +362,7 @@ TEST_F(HttpDoorTest, ATargetMayBeCodedAndNameTheServer) {
 TEST_F(HttpDoorTest, WakesWhoAnswersAfterAWhile) {
   Start();
   RawHttp client(door_->address());
-  client.Send("GET /a HTTP/1.1\r\n\r\n");
+  client.Send("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
   const auto exchange = Next();
   ASSERT_NE(exchange, nullptr);
   exchange->WakeAfter(absl::Milliseconds(1), [&] { exchange->Reply({.body = "awake"}); });
@@ -369,7 +372,7 @@ TEST_F(HttpDoorTest, WakesWhoAnswersAfterAWhile) {
 TEST_F(HttpDoorTest, AnExchangeThatNobodyAnswersIsAnError) {
   Start();
   RawHttp client(door_->address());
-  client.Send("GET /a HTTP/1.1\r\n\r\n");
+  client.Send("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
   ASSERT_NE(Next(), nullptr);
   EXPECT_THAT(client.ReadAnswer(), StartsWith("HTTP/1.1 500"));
 }
@@ -377,7 +380,7 @@ TEST_F(HttpDoorTest, AnExchangeThatNobodyAnswersIsAnError) {
 TEST_F(HttpDoorTest, IsThereForWhoAnswersWhileItHasNoPortAndNoConnectionAnyMore) {
   Start();
   RawHttp client(door_->address());
-  client.Send("GET /a HTTP/1.1\r\n\r\n");
+  client.Send("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
   const auto exchange = Next();
   ASSERT_NE(exchange, nullptr);
   std::atomic<int> gone = 0;
@@ -392,7 +395,7 @@ TEST_F(HttpDoorTest, IsThereForWhoAnswersWhileItHasNoPortAndNoConnectionAnyMore)
 TEST_F(HttpDoorTest, DrainsBehindTheAnswersThatAreUnderWay) {
   Start();
   RawHttp idle(door_->address()), busy(door_->address());
-  busy.Send("GET /a HTTP/1.1\r\n\r\n");
+  busy.Send("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
   const auto exchange = Next();
   ASSERT_NE(exchange, nullptr);
   EXPECT_FALSE(door_->Drain(absl::ZeroDuration()));

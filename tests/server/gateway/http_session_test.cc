@@ -45,7 +45,7 @@ class HttpSessionTest : public ::testing::Test {
   }
 
   void Ask() {
-    client_.Send("POST /v1/completions HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}");
+    client_.Send("POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}");
     RunWhatTheClientDid();
     ASSERT_NE(exchange_, nullptr);
     exchange_->OnGone([this] { gone_ = true; });

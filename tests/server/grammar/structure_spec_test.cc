@@ -156,6 +156,26 @@ TEST(StructureSpec, RefusesANameThatIsThereTwice) {
       R"({"type":"array","prefixItems":[{"const":{"a":{"a":1}}},{"const":{"a":[{"a":1},{"a":1}]}}],"items":false})");
 }
 
+TEST(StructureSpec, IntegersThatAreWrittenAsAnotherNumberAreRefusedByTheirPlace) {
+  for (const auto& [schema, place] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"const":18446744073709551615})", "/const"},
+           {R"({"const":9223372036854775808})", "/const"},
+           {R"({"const":-9223372036854775809})", "/const"},
+           {R"({"const":1e19})", "/const"},
+           {R"({"enum":[1,[],18446744073709551617]})", "/enum/2"},
+           {R"({"type":"integer","enum":[18446744073709551615]})", "/enum/0"},
+           {R"({"properties":{"a":{"const":{"b":[0,{"c/d":100000000000000000000}]}}}})",
+            "/properties/a/const/b/1/c~1d"}}) {
+    EXPECT_EQ(RefusedSchema(schema), absl::StrCat("structure.json_schema: at ", place,
+                                                  ": integers beyond 64 bits with a sign are not supported here"))
+        << schema;
+  }
+  for (const char* schema : {R"({"const":9223372036854775807})", R"({"enum":[-9223372036854775808,1.5,[1e-300]]})",
+                             R"({"const":"18446744073709551615"})", R"({"default":18446744073709551615})"}) {
+    EXPECT_TRUE(CheckStructure({.kind = StructureKind::kJsonSchema, .text = schema}).ok()) << schema;
+  }
+}
+
 TEST(StructureSpec, CountsOfArraysWithinArraysAddUp) {
   const auto nested = [](int count, int arrays) {
     std::string schema = R"({"type":"null"})";

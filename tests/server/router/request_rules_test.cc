@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "gmock/gmock.h"
-#include "server/rpc/status.h"
 #include "server/grammar/grammar_compiler.h"
+#include "server/rpc/status.h"
 #include "tests/testing/router_fixture.h"
 #include "tests/testing/synthetic_gguf.h"
 
@@ -155,6 +155,7 @@ TEST_F(RequestRules, ATimeoutEndsTheRequestAndSaysThatItWasThat) {
   const absl::Status status = Generate(request).status;
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(status.message()), HasSubstr("timeout_s: the request's 0.05 seconds are over"));
+  EXPECT_EQ(BlamedField(status), "timeout_s");
   decode_[0]->AwaitLeases(0);
 }
 

@@ -312,6 +312,38 @@ TEST(ChatTemplate, OneThatGoesThroughThePropertiesOfToolsFindsSome) {
   }
 }
 
+// A large list of tools may take long in each.
+TEST(ChatTemplate, WhoEndsIsAskedBetweenTheRenderingsOfAFailure) {
+  const ChatTemplate chat = Parsed("{{ raise_exception('no') }}");
+  Chat given = ChatOf({{"user", "hi"}});
+  given.tools = R"([{"function": {"name": "f"}}])";
+  int asked = 0;
+  const auto all = chat.Render(given, [&] {
+    ++asked;
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(std::string(all.status().message()), testing::StartsWith("messages: they cannot be rendered: "));
+  // Before the chat as it came and behind it, behind the one with properties, and both of the one without tools.
+  EXPECT_EQ(asked, 5);
+  for (int end = 1; end <= asked; ++end) {
+    int left = end;
+    const auto ended = chat.Render(given, [&] { return --left > 0 ? absl::OkStatus() : absl::CancelledError("gone"); });
+    EXPECT_EQ(ended.status(), absl::CancelledError("gone")) << end;
+    EXPECT_EQ(left, 0) << "it went on";
+  }
+}
+
+TEST(ChatTemplate, AMessageIsContinuedBehindToolsThatGotProperties) {
+  const ChatTemplate chat = Parsed(
+      "{% for t in tools %}{{ t.function.parameters.properties.keys() | list }}{% endfor %}"
+      "{% for m in messages %}<{{ m.content }}>{% endfor %}");
+  Chat given = Begun("The capital is");
+  given.tools = R"([{"function": {"name": "f"}}])";
+  const absl::StatusOr<std::string> text = chat.Render(given);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(*text, "[]<Hi><The capital is");
+}
+
 TEST(ChatTemplate, AnyOtherHasToolsAsTheyCame) {
   const ChatTemplate chat =
       Parsed("{% for t in tools %}{{ 'properties' in (t.function.parameters or {}) }}{% endfor %}");

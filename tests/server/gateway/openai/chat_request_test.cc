@@ -192,6 +192,9 @@ TEST(ChatRequest, OneCallIsKeptWhereTheyMayNotBeParallel) {
 TEST(ChatRequest, SaysHowItCallsWhatTheServiceMayBlame) {
   EXPECT_EQ(ReadChat(ChatWith("")).sent.prompt, "messages");
   EXPECT_EQ(ReadChat(ChatWith("\"guided_regex\":\"a\"")).sent.structure, "guided_regex");
+  EXPECT_TRUE(ReadChat(ChatWith(R"("stop":"")")).sent.one_stop);
+  EXPECT_FALSE(ReadChat(ChatWith(R"("stop":[""])")).sent.one_stop);
+  EXPECT_FALSE(ReadChat(ChatWith("")).sent.one_stop);
   const std::string forced =
       ChatWith(R"("tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required")");
   const absl::StatusOr<OpenAiCalls> calls = ReadChatRequest(forced, {"tiny", {}, "hermes", ""});

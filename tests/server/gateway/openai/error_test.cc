@@ -105,6 +105,8 @@ TEST(OpenAiError, AFieldIsNamedAsTheRequestNamedIt) {
   EXPECT_EQ(named("stop.stop[3]", sent), "stop[3]");
   EXPECT_EQ(named("prompt_logprobs", sent), "prompt_logprobs");
   EXPECT_EQ(named("structure.regex", {}), "structure.regex");
+  EXPECT_EQ(named("stop.stop[0]", {}), "stop[0]");
+  EXPECT_EQ(named("stop.stop[0]", {.one_stop = true}), "stop");
 }
 
 TEST(OpenAiError, APlaceInAToolIsNamedAsTheRequestNamedIt) {
@@ -117,7 +119,11 @@ TEST(OpenAiError, APlaceInAToolIsNamedAsTheRequestNamedIt) {
   const std::string of_second = "tools[1].function.parameters";
   EXPECT_EQ(told("/$defs/tool1/items", all), absl::StrCat(of_second, "; ", of_second, ": at /items: why"));
   EXPECT_EQ(told("/$defs/tool1", all), absl::StrCat(of_second, "; ", of_second, ": at the root: why"));
-  EXPECT_EQ(told("/$defs/tool1_objects/items", all), absl::StrCat(of_second, "; ", of_second, ": at /items: why"));
+  const SentMembers changed{
+      .structure = "tools",
+      .places = {.kept = {{"/$defs/tool1_objects/anyOf", {2, 5}}}, .made_of = {{"tool1_objects", "tool1"}}}};
+  EXPECT_EQ(told("/$defs/tool1_objects/anyOf/1/items", changed),
+            absl::StrCat(of_second, "; ", of_second, ": at /anyOf/5/items: why"));
   EXPECT_EQ(told("/$defs/tool1.a/b", all), absl::StrCat(of_second, "; ", of_second, ": at /$defs/a/b: why"));
   EXPECT_EQ(told("/$defs/tool1_definitions.a", all),
             absl::StrCat(of_second, "; ", of_second, ": at /definitions/a: why"));
@@ -128,6 +134,13 @@ TEST(OpenAiError, APlaceInAToolIsNamedAsTheRequestNamedIt) {
   EXPECT_EQ(told("/$defs/tool1/items", {.structure = "guided_json"}),
             "guided_json; guided_json: at /$defs/tool1/items: why");
   EXPECT_EQ(told("the root", all), "tools; tools: at the root: why");
+}
+
+TEST(OpenAiError, ADeadlineOfTheRequestsOwnNamesIt) {
+  const Json error = ErrorOf(FieldError(absl::StatusCode::kDeadlineExceeded, "timeout_s", "2 seconds are over"));
+  EXPECT_EQ(error["param"], "timeout");
+  EXPECT_EQ(error["message"], "timeout: 2 seconds are over");
+  EXPECT_EQ(error["code"], "timeout");
 }
 
 TEST(OpenAiError, APlaceInTheCallOfAToolNamesTheTool) {

@@ -2,11 +2,14 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/gateway/openai/error.h"
 #include "server/grammar/structure_spec.h"
 #include "server/rpc/status.h"
 #include "server/rpc/structure_proto.h"
@@ -28,14 +31,20 @@ std::vector<GivenTool> ToolsOf(absl::string_view text) {
   return *tools;
 }
 
+absl::StatusOr<v1::Structure> StructureOf(const absl::StatusOr<ForcedForm>& form) {
+  if (!form.ok()) return form.status();
+  return form->structure;
+}
+
 absl::StatusOr<v1::Structure> ForcedCallOf(absl::string_view tools, const char* format) {
-  return ForcedCall(ToolsOf(tools), 0, *ToolFormatOf(format));
+  return StructureOf(ForcedCall(ToolsOf(tools), 0, *ToolFormatOf(format)));
 }
 
 // Of tool `index` alone.
 absl::StatusOr<v1::Structure> ForcedCallOfOne(absl::string_view tools, int index, const char* format) {
   const std::vector<GivenTool> all = ToolsOf(tools);
-  return ForcedCall(absl::MakeConstSpan(&all[static_cast<size_t>(index)], 1), index, *ToolFormatOf(format));
+  return StructureOf(
+      ForcedCall(absl::MakeConstSpan(&all[static_cast<size_t>(index)], 1), index, *ToolFormatOf(format)));
 }
 
 TEST(ForcedCall, IsOneCallAsTheModelWritesIt) {
@@ -114,6 +123,28 @@ TEST(ForcedCall, NamesTheToolWhoseArgumentsCanBeNoObject) {
     EXPECT_EQ(BlamedField(status), "tools[1].function.parameters") << parameters;
     EXPECT_EQ(status.message(), "tools[1].function.parameters: no object is of this schema; arguments are one");
     EXPECT_EQ(BlamedField(ForcedCallOfOne(tools, 1, "hermes").status()), "tools[1].function.parameters");
+  }
+}
+
+TEST(ForcedCall, WhatIsRefusedInItIsToldAsTheRequestHasIt) {
+  const std::string bad = R"({"type":"object","properties":{"a: b":{"type":"array","uniqueItems":true}}})";
+  const std::string why = ": the keyword \"uniqueItems\" is not supported";
+  for (const auto& [parameters, place] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"anyOf":[{"type":"null"},{"type":"string"},@]})", "/anyOf/2"},
+           {R"({"anyOf":[{"type":"null"},{"oneOf":[false,{"type":"null"},@]}]})", "/anyOf/1/oneOf/2"},
+           {R"({"type":["object","null"],"anyOf":[{"type":"null"},@],"$defs":{"r":{"$ref":"#"}}})", "/anyOf/1"},
+           {R"({"$ref":"#/$defs/a","$defs":{"a":{"anyOf":[true,{"type":"null"},@]}}})", "/$defs/a/anyOf/2"},
+           {R"({"$ref":"#/definitions/a","definitions":{"a":{"type":["null","object"],"allOf":[@]}}})",
+            "/definitions/a/allOf/0"}}) {
+    const std::string tools = absl::StrCat(R"([{"function":{"name":"f"}},{"function":{"name":"g","parameters":)",
+                                           absl::StrReplaceAll(parameters, {{"@", bad}}), "}}]");
+    const absl::StatusOr<ForcedForm> form = ForcedCall(ToolsOf(tools), 0, *ToolFormatOf("hermes"));
+    ASSERT_TRUE(form.ok()) << form.status();
+    const absl::Status status = CheckStructure(*StructureFromProto(form->structure));
+    const SentMembers sent{.structure = "tools", .places = form->places};
+    const auto error = nlohmann::json::parse(
+        ToOpenAiError(InvalidField("structure.json_schema", status.message().substr(23)), sent).body)["error"];
+    EXPECT_EQ(error["message"], absl::StrCat("tools[1].function.parameters: at ", place, "/properties/a: b", why));
   }
 }
 

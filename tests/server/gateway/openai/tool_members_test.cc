@@ -82,7 +82,9 @@ TEST(ToolMembers, WhatIsNoToolIsRefusedHoweverToolsMayBeCalled) {
            {R"({"function":{"name":"g","parameters":[]}})",
             "tools[1].function.parameters: it is an array; a JSON schema is allowed"},
            {R"({"function":{"name":"g","parameters":"{}"}})",
-            "tools[1].function.parameters: it is a string; a JSON schema is allowed"}}) {
+            "tools[1].function.parameters: it is a string; a JSON schema is allowed"},
+           {R"({"function":{"name":"g","parameters":{"properties":{"a":{"const":{"b":1,"b":2}}}}}})",
+            "tools[1].function.parameters: at /properties/a/const/b: it is given twice"}}) {
     for (const char* choice : {"null", "\"auto\"", "\"none\"", "\"required\"", R"({"function":{"name":"f"}})"}) {
       EXPECT_THAT(Read(absl::StrCat("\"tools\":[", good, ",", tool, "],\"tool_choice\":", choice)),
                   ElementsAre(message))

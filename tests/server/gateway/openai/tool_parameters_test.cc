@@ -2,8 +2,10 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "gtest/gtest.h"
 
@@ -130,6 +132,31 @@ TEST(ToolParameters, ReferencesThatAreValuesOrNamesStay) {
         R"({"type":"object","properties":{"$ref":{"type":"string"},"enum":true}})"}) {
     EXPECT_EQ(HeldTo(parameters), parameters);
   }
+}
+
+// Places of the schema by those of what came: "/$defs/tool0/anyOf 2,5; tool0_objects of tool0".
+std::string Places(const std::string& parameters) {
+  const absl::StatusOr<ToolDefinitions> defined = DefineArguments(parameters, "tool0");
+  EXPECT_TRUE(defined.ok()) << defined.status();
+  std::vector<std::string> places;
+  for (const auto& [place, kept] : defined->places.kept) {
+    places.push_back(absl::StrCat(place, " ", absl::StrJoin(kept, ",")));
+  }
+  for (const auto& [made, given] : defined->places.made_of) places.push_back(absl::StrCat(made, " of ", given));
+  return absl::StrJoin(places, "; ");
+}
+
+TEST(ToolParameters, SayWhereWhatStaysStood) {
+  EXPECT_EQ(Places(R"({"type":["object","null"]})"), "");
+  EXPECT_EQ(Places(R"({"anyOf":[{"type":"object"},true]})"), "");
+  EXPECT_EQ(Places(R"({"anyOf":[{"type":"null"},true,false,{"oneOf":[{"const":1},{}]}]})"),
+            "/$defs/tool0/anyOf 1,3; /$defs/tool0/anyOf/1/oneOf 1");
+  EXPECT_EQ(Places(R"({"anyOf":[{"enum":[1,{}],"anyOf":[false]},{"enum":[{},{"a":1}]}]})"), "/$defs/tool0/anyOf 1");
+  EXPECT_EQ(Places(R"({"enum":[1,{},2,{"a":1}]})"), "/$defs/tool0/enum 1,3");
+  EXPECT_EQ(Places(R"({"anyOf":[{"type":"null"},{"properties":{"a":{"$ref":"#"}}}]})"),
+            "/$defs/tool0_objects/anyOf 1; tool0_objects of tool0");
+  EXPECT_EQ(Places(R"({"$ref":"#/$defs/a","$defs":{"a":{"enum":[1,{}]}}})"),
+            "/$defs/tool0.a_objects/enum 1; tool0.a_objects of tool0.a");
 }
 
 TEST(ToolParameters, WhatIsNoSchemaIsLeftToWhoCompilesIt) {
