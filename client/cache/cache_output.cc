@@ -14,10 +14,11 @@ using Json = nlohmann::ordered_json;
 
 std::string MemoryText(int64_t bytes) {
   const double mib = static_cast<double>(bytes) / (1 << 20);
+  if (mib < 1) return absl::StrFormat("%.1f KiB", mib * 1024);
   return mib < 1024 ? absl::StrFormat("%.1f MiB", mib) : absl::StrFormat("%.1f GiB", mib / 1024);
 }
 
-// A worker that is not there has no name that anybody knows.
+// Of a worker that is not there nobody knows the name, nor what it can.
 template <typename Worker>
 std::string NameOf(const Worker& worker) {
   return worker.name().empty() ? worker.address() : worker.name();
@@ -51,8 +52,9 @@ Row RowOfWorker(const v1::CacheOfWorker& worker) {
     row.insert(row.end(), 4, "-");
   }
   row.push_back(absl::StrCat(worker.index_tokens()));
-  row.push_back(worker.continues() ? "yes" : "no");
-  row.push_back(worker.lends() ? "yes" : "no");
+  for (const bool able : {worker.continues(), worker.lends()}) {
+    row.push_back(worker.name().empty() ? "-" : able ? "yes" : "no");
+  }
   return row;
 }
 
@@ -86,7 +88,7 @@ std::string CacheText(const v1::ShowCacheResponse& shown) {
   for (const v1::CacheOfWorker& worker : shown.workers()) rows.push_back(RowOfWorker(worker));
   absl::StrAppend(&text, "\n", AlignedText(rows));
   for (const v1::CacheOfWorker& worker : shown.workers()) {
-    if (!worker.error().empty()) absl::StrAppend(&text, NameOf(worker), " was not asked: ", worker.error(), "\n");
+    if (!worker.error().empty()) absl::StrAppend(&text, NameOf(worker), " could not be asked: ", worker.error(), "\n");
   }
   return text;
 }
@@ -114,6 +116,7 @@ std::string CacheJson(const v1::ShowCacheResponse& shown) {
   for (const v1::CacheOfWorker& worker : shown.workers()) {
     const v1::KeptMemory& memory = worker.memory();
     const auto bytes = [&worker](int64_t known) { return worker.has_memory() ? Json(known) : Json(); };
+    const auto able = [&worker](bool known) { return worker.name().empty() ? Json() : Json(known); };
     workers.push_back({{"name", worker.name()},
                        {"address", worker.address()},
                        {"kept_bytes", bytes(memory.kept_bytes())},
@@ -121,8 +124,8 @@ std::string CacheJson(const v1::ShowCacheResponse& shown) {
                        {"capacity_bytes", bytes(memory.capacity_bytes())},
                        {"evicted_bytes", bytes(memory.evicted_bytes())},
                        {"index_tokens", worker.index_tokens()},
-                       {"continues", worker.continues()},
-                       {"lends", worker.lends()},
+                       {"continues", able(worker.continues())},
+                       {"lends", able(worker.lends())},
                        {"error", worker.error()}});
   }
   return Json{{"on", shown.on()},
