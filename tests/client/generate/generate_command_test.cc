@@ -364,7 +364,7 @@ TEST(Usage, SaysWhichFlagWhichValueAndWhatIsAllowed) {
       {{}, "runahead: a command is missing; the commands are up, generate, chat"},
       {{"generat"},
        "runahead: there is no command 'generat'; the commands are up, generate, chat, tokenize, detokenize, health, "
-       "models, pull, "
+       "models, cache, pull, "
        "trace, profile, bench, "
        "plan, keys, kvpr; did you mean generate?"},
       {{"--verson"}, "runahead: there is no flag --verson; did you mean --version?"},
