@@ -208,7 +208,8 @@ void DecodeRole::BeginEpoch(MessageEngine& engine) {
   store_->BeginEpoch(engine.self().epoch);
   link_receiver_ = std::make_unique<MessageHandoffReceiver>(engine, *receiver_);
   HandoffSenderOptions sender;
-  if ((moves() || lends_beginnings()) && !device_->host_reads_device_memory()) {
+  const bool of_device = store_->options().tier == MemoryKind::kDevice;
+  if (of_device && (moves() || lends_beginnings()) && !device_->host_reads_device_memory()) {
     sender.lane = moves_lane_ = StagingLane::Create(*device_, "moves", kMovesStagingBytes);
   }
   if (lends_beginnings()) {

@@ -4,6 +4,16 @@
 
 namespace runahead {
 
+int64_t RowsBeside(absl::Span<const PendingRows> pending, int64_t step_rows, int64_t longest) {
+  int64_t prompts = 0;
+  bool decodes = false;
+  for (const PendingRows& of : pending) {
+    prompts += of.prompt > 0 ? 1 : 0;
+    decodes = decodes || of.decodes();
+  }
+  return decodes ? std::min(step_rows * std::max<int64_t>(prompts, 1), longest) : longest;
+}
+
 std::vector<int64_t> GrantRows(absl::Span<const PendingRows> pending, RowBudget budget) {
   std::vector<int64_t> granted;
   for (const PendingRows& of : pending) {

@@ -23,6 +23,12 @@ struct RowBudget {
   int64_t output = 0;  // of them of output at most: each such row has pieces of attention of its own
 };
 
+// How many rows beside one of each sequence that decodes a step takes at most: `longest` where none decodes; else
+// `step_rows` for each prompt that waits for rows, at least one and at most `longest`. Prompts that wait together are
+// done sooner so than one after the other, and what they hold the others up by adds up to less: a row of a large pass
+// takes less time.
+int64_t RowsBeside(absl::Span<const PendingRows> pending, int64_t step_rows, int64_t longest);
+
 // Of each sequence of `pending`, which are in the order in which they joined, the rows that the next step takes: of its
 // prompt while some of these are pending, else of its output. One that decodes has its row in any case. The others
 // share the budget: the first one has as many as it can use. So each gets on, and none for ever after others.

@@ -12,14 +12,16 @@ namespace runahead {
 // For one thread at a time.
 class BringPace {
  public:
-  // A chain that began behind so many known tokens had its first token after `took`; the rest alone was expected to
-  // take `rest`. What is beyond that counts for what was brought. Not above 0: nothing is known, and nothing learned.
-  void Took(int64_t known, absl::Duration rest, absl::Duration took, absl::Time now) {
-    if (known < 1 || rest <= absl::ZeroDuration() || took <= absl::ZeroDuration()) return;
+  // A chain that began behind so many known tokens had its first token after `took`; the rest, of `rest_tokens`, was
+  // expected to take `rest` alone. What is beyond that counts for what was brought: half as much as all before. A token
+  // counts for at most twice what one of the rest takes: one chain that was held up, or the first one, which connects,
+  // makes nobody compute for minutes what could be brought. Not above 0: nothing is known, and nothing learned.
+  void Took(int64_t known, int64_t rest_tokens, absl::Duration rest, absl::Duration took, absl::Time now) {
+    if (known < 1 || rest_tokens < 1 || rest <= absl::ZeroDuration() || took <= absl::ZeroDuration()) return;
     const double beyond =
         absl::ToDoubleSeconds(std::max(absl::ZeroDuration(), took - rest)) / static_cast<double>(known);
-    const double before = SecondsPerToken(now);
-    per_token_s_ = since_ == absl::InfinitePast() ? beyond : before + (beyond - before) / 4;
+    const double most = 2 * absl::ToDoubleSeconds(rest) / static_cast<double>(rest_tokens);
+    per_token_s_ = (SecondsPerToken(now) + std::min(beyond, most)) / 2;
     since_ = now;
   }
 

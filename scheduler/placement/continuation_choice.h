@@ -65,10 +65,9 @@ struct BehindOffer {
   double whole_s = 0;        // likewise by a chain that computes all; 0: no times are known
 };
 
-// Of known tokens those that a chain can get: whole blocks, and not the prompt's last token.
-inline int64_t TokensToBring(int64_t prompt_tokens, int64_t known_tokens, int64_t block_tokens) {
-  if (block_tokens < 1) return 0;
-  return std::max<int64_t>(0, std::min(known_tokens, prompt_tokens - 1)) / block_tokens * block_tokens;
+// Of known tokens those that a chain can get: not the prompt's last token.
+inline int64_t TokensToBring(int64_t prompt_tokens, int64_t known_tokens) {
+  return std::max<int64_t>(0, std::min(known_tokens, prompt_tokens - 1));
 }
 
 // `brought` as TokensToBring says. `whole_s` is until the first token by a chain that computes all, rest_s by one that

@@ -61,10 +61,9 @@ int32_t CountedTokens(const v1::ReserveReply& reply, const DecodeLease::Need& ne
 }  // namespace
 
 int32_t MaxXTokens(const Placement& placement) {
-  if (placement.plan.known_tokens > 0) return 0;
   const std::vector<int64_t>& parts = placement.plan.parts;
-  const int64_t prompt = std::accumulate(parts.begin(), parts.end(), int64_t{0});
-  int64_t end = 0;
+  int64_t end = placement.plan.known_tokens;
+  const int64_t prompt = std::accumulate(parts.begin(), parts.end(), end);
   for (size_t i = 0; i < parts.size(); ++i) {
     end += parts[i];
     const int64_t held = IsTsp(placement.plan.schedule) ? prompt : end;

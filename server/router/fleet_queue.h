@@ -146,10 +146,9 @@ class FleetQueue {
                             const ChainRequest& request, const PartitionTable& table, bool decodes) const
       RUNAHEAD_EXCLUDES(mu_);
 
-  // What a chain offers that gets KV of as many of the prompt's first `known` tokens as it can from that worker.
-  BehindOffer OfferBehindKnown(const LiveWorker& worker, int64_t known, const Ticket& ticket,
-                               const ChainRequest& request, const PartitionTable& table, bool decodes) const
-      RUNAHEAD_EXCLUDES(mu_);
+  // What a chain offers that gets KV of as many of the prompt's first `known` tokens as it can.
+  BehindOffer OfferBehindKnown(int64_t known, const Ticket& ticket, const ChainRequest& request,
+                               const PartitionTable& table, bool decodes) const RUNAHEAD_EXCLUDES(mu_);
 
   // Whether a prompt of so many tokens waits for its first `known`, which a decode worker is expected to have after
   // `wait`, and for which so many wait already; `alone`: until its first token by a chain, 0 where nothing is known.

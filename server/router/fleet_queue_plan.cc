@@ -206,11 +206,11 @@ absl::Duration FleetQueue::ExpectByChain(const Ticket& ticket, const ChainReques
   return std::max(waited, LikelyTime(request, table.times(), pace_));
 }
 
-BehindOffer FleetQueue::OfferBehindKnown(const LiveWorker& worker, int64_t known, const Ticket& ticket,
-                                         const ChainRequest& request, const PartitionTable& table, bool decodes) const {
+BehindOffer FleetQueue::OfferBehindKnown(int64_t known, const Ticket& ticket, const ChainRequest& request,
+                                         const PartitionTable& table, bool decodes) const {
   ChainRequest behind = request;
-  behind.known_tokens = TokensToBring(request.tokens, known, worker.capabilities.kv_block_tokens());
-  if (behind.known_tokens == 0) return {};
+  behind.known_tokens = TokensToBring(request.tokens, known);
+  if (behind.known_tokens < kLeastKnownTokens) return {};
   const absl::Duration whole = ExpectByChain(ticket, request, table, decodes);
   absl::Duration rest = ExpectByChain(ticket, behind, table, decodes);
   {
@@ -247,7 +247,7 @@ void FleetQueue::RestTook(const ChainRequest& request, int64_t width, absl::Dura
   MutexLock lock(mu_);
   absl::Duration rest = PredictedTime(request, static_cast<int>(width), table.times());
   if (rest == absl::ZeroDuration()) rest = LikelyTime(request, table.times(), pace_);
-  bring_.Took(request.known_tokens, rest, took, clock_.Now());
+  bring_.Took(request.known_tokens, request.rest(), rest, took, clock_.Now());
 }
 
 // Others place nothing meanwhile, for they would plan.

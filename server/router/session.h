@@ -165,6 +165,7 @@ class Session {
     int64_t least_tokens = 0;  // that it must have
     double rest_s = 0;         // until the first token, as ContinuationOffer
     double whole_s = 0;        // likewise
+    double expected_s = 0;     // rest_s, as it is expected and not as it counts in the choice
     bool by_chain = false;     // computes the rest, behind exactly least_tokens; else the worker does
   };
   Task<std::optional<Continuation>> ChooseContinuation() const;

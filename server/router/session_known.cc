@@ -15,6 +15,9 @@ namespace {
 
 constexpr char kContinuation[] = "continuation";
 
+// A chain takes prefill workers from others, and KV moves: it must be sooner by a tenth than whoever has the KV.
+constexpr double kChainCosts = 1.1;
+
 // For a prompt that takes next to no time, a step of others that comes first is long.
 constexpr absl::Duration kLeastAwaited = absl::Seconds(1);
 
@@ -33,15 +36,13 @@ Task<std::optional<Session::Continuation>> Session::ChooseContinuation() const {
     const auto better = [&](int64_t tokens, double rest_s) { return tokens > 0 && (!best || rest_s < best->rest_s); };
     const v1::Capabilities& able = found.worker->capabilities;
     if (able.keeps_beginnings() && better(offer.least_known_tokens, offer.rest_s)) {
-      best = {found.worker, offer.least_known_tokens, offer.rest_s, offer.whole_s};
+      best = {found.worker, offer.least_known_tokens, offer.rest_s, offer.whole_s, offer.rest_s};
     }
-    // With windows a block that ends within an earlier prompt is of no use: rows that its answer did not see are not
-    // there.
-    if (!able.lends_beginnings() || able.window() > 0 || !MayBeginBehind()) continue;
-    const BehindOffer behind =
-        router_.queue.OfferBehindKnown(*found.worker, found.tokens, *ticket_, chain_, *table, max_tokens_ > 1);
-    if (better(behind.known_tokens, behind.rest_s)) {
-      best = {found.worker, behind.known_tokens, behind.rest_s, behind.whole_s, true};
+    if (!able.lends_beginnings() || !MayBeginBehind()) continue;
+    const BehindOffer behind = router_.queue.OfferBehindKnown(found.tokens, *ticket_, chain_, *table, max_tokens_ > 1);
+    const double counted_s = behind.rest_s * kChainCosts;
+    if (better(behind.known_tokens, counted_s)) {
+      best = {found.worker, behind.known_tokens, counted_s, behind.whole_s, behind.rest_s, true};
     }
   }
   co_return best;
@@ -168,7 +169,7 @@ void Session::BeginContinuation() {
 }
 
 void Session::BeginSaving(const Continuation& chosen) {
-  if (chosen.whole_s > 0) saving_ = {router_.clock.Now(), chosen.whole_s, chosen.rest_s};
+  if (chosen.whole_s > 0) saving_ = {router_.clock.Now(), chosen.whole_s, chosen.expected_s};
 }
 
 void Session::CountSaving() {

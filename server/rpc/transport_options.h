@@ -7,7 +7,7 @@ namespace runahead {
 
 // Of what router and workers say to each other (worker.proto, kv.proto, links): raised by whatever an older one would
 // misread. A router takes no worker of another version.
-inline constexpr int kProtocolVersion = 8;
+inline constexpr int kProtocolVersion = 9;
 
 // How a silent connection is judged: the side that has heard nothing for `time` asks (an HTTP/2 ping), and hangs up
 // when no answer came within `timeout` after that. gRPC gives bytes that the peer's host does not acknowledge the same

@@ -17,6 +17,7 @@
 #include "tests/integration/local_cluster.h"
 #include "tests/integration/serving_process.h"
 #include "tests/testing/await_change.h"
+#include "tests/testing/exactness.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/small_model.h"
 
@@ -88,11 +89,16 @@ class HandRouter : public WorkerConnection::Owner {
 // A line of prefill workers and a decode worker behind them, or one worker that is both.
 class HandMadeCluster {
  public:
-  HandMadeCluster(const std::string& model, std::vector<std::string> roles) : roles_(std::move(roles)) {
+  // `of_decode`: further arguments of the last worker.
+  HandMadeCluster(const std::string& model, std::vector<std::string> roles,
+                  const std::vector<std::string>& of_decode = {})
+      : roles_(std::move(roles)) {
     for (size_t i = 0; i < roles_.size(); ++i) {
-      workers_.push_back(std::make_unique<testing::ServingProcess>(std::vector<std::string>{
-          RUNAHEAD_WORKER, "--role", roles_[i], "--model", model, "--listen", "127.0.0.1:0", "--metrics-listen",
-          "127.0.0.1:0", "--threads", "1", "--dtype", "f32", "--step-rows", "off"}));
+      std::vector<std::string> arguments = {
+          RUNAHEAD_WORKER, "--role",    roles_[i], "--model", model, "--listen",    "127.0.0.1:0", "--metrics-listen",
+          "127.0.0.1:0",   "--threads", "1",       "--dtype", "f32", "--step-rows", "off"};
+      if (i + 1 == roles_.size()) arguments.insert(arguments.end(), of_decode.begin(), of_decode.end());
+      workers_.push_back(std::make_unique<testing::ServingProcess>(arguments));
       RUNAHEAD_CHECK(!workers_[i]->address.empty());
       connections_.push_back(std::make_unique<WorkerConnection>(
           static_cast<int>(i), WorkerSpec{roles_[i], workers_[i]->address}, 42, router_, RealClock()));
@@ -123,6 +129,7 @@ class HandMadeCluster {
 
   // The answer of a prompt whose chain has these bounds. Of one that begins above 0 the tokens before are known.
   struct Outcome {
+    v1::ReserveReply lease;
     v1::SampledToken first;
     std::vector<v1::SampledToken> tokens;  // behind the first one
     std::vector<int32_t> ids() const {
@@ -136,8 +143,8 @@ class HandMadeCluster {
     EXPECT_TRUE(reserved.ok()) << reserved.status();
     if (!reserved.ok()) return {};
     EXPECT_EQ(reserved->known_tokens(), bounds.front());
-    const uint64_t job = Start(ids, bounds, reserved->lease());
-    Outcome outcome{router_.AwaitFirst(job), {}};
+    const uint64_t job = Start(ids, bounds, *reserved);
+    Outcome outcome{*reserved, router_.AwaitFirst(job), {}};
     for (int part = 0; part + 1 < static_cast<int>(bounds.size()); ++part) {
       const v1::JobDone done = router_.AwaitDone(job, part);
       EXPECT_EQ(done.code(), 0) << done.message();
@@ -157,7 +164,8 @@ class HandMadeCluster {
     EXPECT_TRUE(end.ok()) << end.error_message();
     return outcome;
   }
-  uint64_t Start(const std::vector<int32_t>& ids, const std::vector<int32_t>& bounds, const v1::LeaseId& lease) {
+  uint64_t Start(const std::vector<int32_t>& ids, const std::vector<int32_t>& bounds,
+                 const v1::ReserveReply& lease) {
     const uint64_t job = next_job_++;
     const int parts = static_cast<int>(bounds.size()) - 1;
     for (int part = 0; part < parts; ++part) {
@@ -168,7 +176,9 @@ class HandMadeCluster {
       start.set_part(part);
       const bool tail = part + 1 == parts;
       start.mutable_ids()->Assign(ids.begin() + (tail ? 0 : bounds[part]), ids.begin() + bounds[part + 1]);
-      *start.mutable_lease() = lease;
+      *start.mutable_lease() = lease.lease();
+      start.set_x_tokens(lease.x_tokens());
+      start.set_kv_from(lease.kv_from());
       *start.mutable_decode() = AddressOf(members_.size() - 1, 0);
       *start.mutable_sampling() = Sampling();
       if (part > 0) *start.mutable_predecessor() = LifeOf(part - 1);
@@ -270,6 +280,64 @@ TEST(LentPrefix, OneProcessThatIsBothCopiesIt) {
   EXPECT_EQ(behind.tokens.size() + 1, static_cast<size_t>(kAnswer));
 }
 
+// Turns behind all that is known of the turn before, its answer's last token left out, by chains of one and of two. The
+// tokens are those of the plain pass. The lease of the last one.
+v1::ReserveReply ExpectPlainTokensBehindATurn(HandMadeCluster& cluster, const std::string& model) {
+  EXPECT_FALSE(cluster.decode_capabilities().keeps_beginnings());
+  EXPECT_TRUE(cluster.decode_capabilities().lends_beginnings());
+  const std::vector<int32_t> turn = SyntheticIds(2 * kLentBlock - 30, 77);
+  const auto size = static_cast<int32_t>(turn.size());
+  const HandMadeCluster::Outcome first = cluster.Run(turn, {0, 200, size}, /*keep=*/true);
+  const int32_t known = size + kAnswer - 1;
+  const std::vector<int32_t> next = Followed(Followed(turn, first.ids()), SyntheticIds(90, 78));
+  const auto end = static_cast<int32_t>(next.size());
+  const LoadedModel loaded = LoadForTest(model, DType::kF32, 1);
+  SequenceRunner plain(loaded, end + kAnswer);
+  std::vector<Top> expected = {TopOf(plain.Append(next, false, false)[0])};
+  while (static_cast<int>(expected.size()) < kAnswer) {
+    expected.push_back(TopOf(plain.Append({expected.back().id}, true, true)[0]));
+  }
+  v1::ReserveReply lease;
+  for (const std::vector<int32_t>& bounds : std::vector<std::vector<int32_t>>{{known, end}, {known, known + 50, end}}) {
+    const HandMadeCluster::Outcome behind = cluster.Run(next, bounds, /*keep=*/false);
+    lease = behind.lease;
+    EXPECT_EQ(lease.known_output_tokens(), kAnswer - 1);
+    const std::vector<int32_t> ids = behind.ids();
+    EXPECT_EQ(ids.size(), expected.size());
+    TokenRule rule(DType::kF32);
+    for (size_t i = 0; i < ids.size() && rule.different() == 0; ++i) rule.Add(ids[i], expected[i]);
+  }
+  EXPECT_EQ(cluster.DecodeMetric("runahead_kv_leases"), 0);
+  return lease;
+}
+
+// KVPR with X: of the first turn's beginning X came instead of KV. Its first step made KV of it, which a chain gets, and
+// X of the second turn is what is there and what the chain makes.
+TEST(LentPrefix, ADecodeWorkerThatRecomputesKeepsKvAndX) {
+  SyntheticModel mha = SmallModel();
+  mha.kv_heads = mha.heads;
+  const std::string model = WriteSynthetic(mha, "lent_prefix_x");
+  HandMadeCluster cluster(model, {"prefill", "prefill", "decode"},
+                          {"--emulated-link-gbps", "50", "--kv-device-budget", "1MiB", "--recompute", "128",
+                           "--host-lane", "off"});
+  const v1::ReserveReply lease = ExpectPlainTokensBehindATurn(cluster, model);
+  EXPECT_EQ(lease.x_tokens(), lease.known_tokens() + 1 + 90) << "all of the prompt";
+  EXPECT_EQ(lease.kv_from(), 0);
+  EXPECT_GE(cluster.DecodeMetric("runahead_kvpr_lane_tokens_total{lane=\"recomputed\"}"), 3 * 128 * (kAnswer - 2))
+      << "of the first turn, and from X of what was known twice";
+}
+
+// Of the layers with a window the store has what the answer of the turn before saw.
+TEST(LentPrefix, OfAModelWithWindowsAChainGoesOnBehindATurn) {
+  SyntheticModel windowed = SmallModel();
+  windowed.family = SyntheticFamily::kGemma2;
+  windowed.window = 100;
+  const std::string model = WriteSynthetic(windowed, "lent_prefix_windowed");
+  HandMadeCluster cluster(model, {"prefill", "prefill", "decode"});
+  EXPECT_EQ(cluster.decode_capabilities().window(), 100);
+  ExpectPlainTokensBehindATurn(cluster, model);
+}
+
 TEST(LentPrefix, ADecodeWorkerThatDiesEndsTheChainByItsOwnFault) {
   HandMadeCluster cluster(WriteSynthetic(SmallModel(), "lent_prefix_dies"), {"prefill", "decode"});
   const std::vector<int32_t> turn = SyntheticIds(kLentBlock, 75);
@@ -278,7 +346,7 @@ TEST(LentPrefix, ADecodeWorkerThatDiesEndsTheChainByItsOwnFault) {
   const absl::StatusOr<v1::ReserveReply> reserved = cluster.Reserve(next, /*keep=*/false, kLentBlock);
   ASSERT_TRUE(reserved.ok()) << reserved.status();
   cluster.KillDecode();
-  const uint64_t job = cluster.Start(next, {kLentBlock, static_cast<int32_t>(next.size())}, reserved->lease());
+  const uint64_t job = cluster.Start(next, {kLentBlock, static_cast<int32_t>(next.size())}, *reserved);
   const v1::JobDone done = cluster.AwaitDone(job, 0);
   EXPECT_EQ(done.code(), static_cast<int>(absl::StatusCode::kUnavailable)) << done.message();
   EXPECT_EQ(done.cause(), v1::JOB_CAUSE_DECODE);

@@ -13,13 +13,15 @@
 
 namespace runahead {
 
-// The prompt of a lease, read as decode would. The lease ends with it.
+// The prompt of a lease, read as decode would, which makes the lease's copies first. The lease ends with it.
 class StoredKv {
  public:
   // Fails the test where the lease is not complete.
   StoredKv(KvStore& store, const LeaseId& lease) : store_(store), opened_(store.Open(lease)) {
     EXPECT_TRUE(opened_.ok()) << opened_.status();
     RUNAHEAD_CHECK(opened_.ok());
+    for (const CopyPart& part : opened_->Copies()) std::memcpy(part.to.data(), part.from.data(), part.to.size);
+    opened_->EndCopies();
   }
 
   bool has_x() const { return opened_->has_x(); }
@@ -45,7 +47,7 @@ class StoredKv {
   }
 
   const KvStore& store_;
-  const absl::StatusOr<KvStore::Sequence> opened_;
+  absl::StatusOr<KvStore::Sequence> opened_;
 };
 
 // Values of an f32 store's bytes.

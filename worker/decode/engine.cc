@@ -352,9 +352,9 @@ void DecodeEngine::End(SequenceNumber number, absl::Status status) {
   if (const bool was_parked = parked_.erase(turn) > 0; was_parked) {
     ReportParking(/*one_more=*/false);
   } else if (active->kv.has_value()) {
-    loop_->Leave(*active->kv);
     // A step that failed says nothing of the rows of others.
     if (status.ok() || absl::IsCancelled(status)) KeepKnown(*active);
+    loop_->Leave(*active->kv);
   }
   if (active->moving != nullptr) active->moving->carrier->Cancel();
   active->kv.reset();

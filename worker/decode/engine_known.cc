@@ -16,11 +16,11 @@ absl::Status DecodeEngine::CheckKnown() const {
 }
 
 absl::Status DecodeEngine::CheckLends() const {
-  if (options_.make_loop) {
-    return absl::FailedPreconditionError("this worker's steps keep KV elsewhere than in its store, or in fewer bits");
+  if (!loop_->stores_kv()) {
+    return absl::FailedPreconditionError("this worker's steps keep KV elsewhere than in its store");
   }
   if (store_.keeps()) return absl::OkStatus();
-  return absl::FailedPreconditionError("this worker's store has X, or KV in fewer bits, and keeps nothing of it");
+  return absl::FailedPreconditionError("this worker's store has KV in fewer bits, and keeps nothing of it");
 }
 
 // Returns when the device is done with it, also on failure: the source may be another's afterwards.
@@ -35,8 +35,9 @@ absl::Status DecodeEngine::CopyKnown(KvStore::Sequence& kv) {
   return absl::InternalError(absl::StrCat("what is known of a prompt could not be copied: ", status.ToString()));
 }
 
+// Before the loop lets it go: of X that came instead of KV nobody else has made KV.
 void DecodeEngine::KeepKnown(Active& active) {
-  if (!CheckLends().ok()) return;
+  if (!CheckLends().ok() || !loop_->SettleKv(*active.kv)) return;
   std::vector<int32_t> ids = active.request.prompt_ids;
   ids.insert(ids.end(), active.request.output_ids.begin(), active.request.output_ids.end());
   ids.resize(active.computed);
@@ -45,7 +46,7 @@ void DecodeEngine::KeepKnown(Active& active) {
 
 // Others may begin with it while this one is decoded: of its rows no step writes any.
 void DecodeEngine::KeepPrompt(Active& active) {
-  if (!CheckLends().ok() || std::exchange(active.kept_prompt, true)) return;
+  if (!CheckLends().ok() || std::exchange(active.kept_prompt, true) || !loop_->SettleKv(*active.kv)) return;
   active.kv->Keep(active.request.prompt_ids);
 }
 

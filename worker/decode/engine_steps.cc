@@ -45,8 +45,7 @@ DecodeEngine::Grants DecodeEngine::Grant(const std::set<SequenceNumber>& without
     for (const PendingRows& rows : pending) grants.granted.push_back(rows.output > 0 ? 1 : 0);
     return grants;
   }
-  const bool awaited = std::any_of(pending.begin(), pending.end(), [](const PendingRows& of) { return of.decodes(); });
-  const int64_t most = awaited ? options_.step_rows : LongestPass(options_.step_rows, device_);
+  const int64_t most = RowsBeside(pending, options_.step_rows, LongestPass(options_.step_rows, device_));
   grants.granted = GrantRows(pending, {.all = most, .output = options_.step_rows});
   return grants;
 }

@@ -34,6 +34,7 @@ class StaticWindowLoop final : public StepLoop {
   // Up to S, or any number where every layer's attention has a window of at most S.
   absl::Status CheckTokens(int64_t tokens) const override;
   void Leave(const KvStore::Sequence& sequence) override;
+  bool stores_kv() const override { return false; }
 
   int64_t bytes() const { return rows_->bytes(); }
 

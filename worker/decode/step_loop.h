@@ -42,6 +42,12 @@ class StepLoop {
   virtual absl::Status CheckTokens(int64_t tokens) const = 0;
   // The sequence takes part in no step any more. When it returns nothing reads or writes its memory.
   virtual void Leave(const KvStore::Sequence& sequence) = 0;
+  // Whether KV of all rows goes to the store, where others may begin with it.
+  virtual bool stores_kv() const { return true; }
+  // Of a loop that stores KV, between steps: waits until that of all that came for the sequence and that its steps
+  // computed is in the store's rows. False where some is not, for X came instead and no step has had the sequence, or
+  // where a write failed.
+  virtual bool SettleKv(const KvStore::Sequence& /*sequence*/) { return true; }
   // No sequence is to be decoded for the moment: what the loop does for itself now may take some ten milliseconds.
   virtual void OnIdle() {}
 };

@@ -11,7 +11,7 @@ namespace runahead {
 class PrefixLoader {
  public:
   virtual ~PrefixLoader() = default;
-  // Fills `into` with the rows of KV that `rows` says, of whole blocks that the lease of `decode` began with
+  // Fills `into` with the rows of KV that `rows` says, that the lease of `decode` began with
   // (KvStore::LendKnown); `into` has place for just these, one row after the other. Fires when they are there, or with
   // an error: nothing is written to `into` any more. Errors: NOT_FOUND (no lease), OUT_OF_RANGE (it began with fewer),
   // FAILED_PRECONDITION (another form, or rows of the layer are being loaded already), DATA_LOSS (they came damaged

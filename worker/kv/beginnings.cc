@@ -18,7 +18,7 @@ int64_t Beginnings::FirstSeenByWindows(int64_t position) const {
 Beginnings::Hit Beginnings::Find(absl::string_view salt, absl::Span<const int32_t> ids) const {
   const auto known = tree_.Find(salt, ids);
   const int64_t seen = FirstSeenByWindows(known.tokens);
-  Hit hit{.tokens = known.tokens};
+  Hit hit{.tokens = known.tokens, .has_x = known.tokens > 0};
   for (int64_t begin = 0; begin < known.tokens; begin += kKvBlockTokens) {
     const Kept& kept = known.nodes[begin / kKvBlockTokens]->value;
     const int64_t end = std::min(begin + kKvBlockTokens, known.tokens);
@@ -26,21 +26,25 @@ Beginnings::Hit Beginnings::Find(absl::string_view salt, absl::Span<const int32_
     hit.blocks.push_back(kept.block);
     for (int64_t token = begin; token < end; ++token) hit.of_answer.push_back(kept.of_answer[token - begin]);
     hit.hole = std::max(hit.hole, std::min(kept.hole, known.tokens));
+    hit.has_x = hit.has_x && kept.has_x;
   }
   return hit;
 }
 
 Beginnings::Change Beginnings::Add(absl::string_view salt, absl::Span<const int32_t> ids,
-                                   absl::Span<const int32_t> blocks, const std::vector<bool>& of_answer, int64_t hole) {
+                                   absl::Span<const int32_t> blocks, const std::vector<bool>& of_answer, int64_t hole,
+                                   bool has_x) {
   const auto size = static_cast<int64_t>(ids.size());
   Change change;
   const auto take = [&](int64_t chunk, Kept& kept, bool fresh) {
     const int64_t begin = chunk * kKvBlockTokens, end = std::min(begin + kKvBlockTokens, size);
-    Kept own{.block = blocks[chunk], .hole = hole > begin ? std::min(hole, begin + kKvBlockTokens) : 0};
+    Kept own{.block = blocks[chunk], .hole = hole > begin ? std::min(hole, begin + kKvBlockTokens) : 0, .has_x = has_x};
     for (int64_t token = begin; token < end; ++token) own.of_answer[token - begin] = of_answer[token];
     if (!fresh) {
       const bool whole = end - begin == kKvBlockTokens;
-      if (!whole || own.block == kept.block || own.hole >= kept.hole) return;
+      const bool lacks = own.hole > kept.hole || (kept.has_x && !own.has_x);
+      const bool has_more = own.hole < kept.hole || (own.has_x && !kept.has_x);
+      if (!whole || own.block == kept.block || lacks || !has_more) return;
       change.forgotten.push_back(kept.block);
     }
     change.kept.push_back(own.block);

@@ -26,6 +26,7 @@ class Beginnings {
     std::vector<int32_t> blocks = {};  // that hold them, in token order; of the last one maybe the first rows only
     std::vector<bool> of_answer = {};  // of each of them: decode computed it, as a token of an answer
     int64_t hole = 0;                  // in layers with windows, rows of tokens before this one may be absent
+    bool has_x = false;                // X of all of them lies beside their KV
   };
   // The longest that queries behind it can be computed after. Where windows hid rows that those would see it is no hit,
   // though a shorter one might be.
@@ -37,10 +38,11 @@ class Beginnings {
   struct Change {
     std::vector<int32_t> kept, forgotten;
   };
-  // Token t of `ids` lies in row t % kKvBlockTokens of blocks[t / kKvBlockTokens]; `of_answer` and `hole` as Hit's.
-  // What is kept of it already stays where it is, unless the newer block has rows that the older one has not.
+  // Token t of `ids` lies in row t % kKvBlockTokens of blocks[t / kKvBlockTokens]; the others as Hit's.
+  // What is kept of it already stays where it is, unless the newer block has rows that the older one has not, and lacks
+  // none of its.
   Change Add(absl::string_view salt, absl::Span<const int32_t> ids, absl::Span<const int32_t> blocks,
-             const std::vector<bool>& of_answer, int64_t hole);
+             const std::vector<bool>& of_answer, int64_t hole, bool has_x = false);
   // The block, kept once less, of the end of what was used longest ago; nothing where nothing is kept.
   std::optional<int32_t> RemoveOldest();
   // The blocks, kept once less each, of all that was kept under the salt.
@@ -52,6 +54,7 @@ class Beginnings {
     int32_t block = -1;
     std::bitset<kKvBlockTokens> of_answer = {};
     int64_t hole = 0;  // 0, or a token of the chunk or its end: before it, rows of layers with windows may be absent
+    bool has_x = false;
   };
   // The first token that some layer's query at `position` sees through a window; `position` where no layer has one.
   int64_t FirstSeenByWindows(int64_t position) const;

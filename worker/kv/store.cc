@@ -131,8 +131,6 @@ absl::StatusOr<LeaseId> KvStore::Reserve(const LeaseRequest& request) {
   const int64_t expected = request.expected_tokens.value_or(request.total_tokens);
   const int64_t arriving = request.arriving_tokens.value_or(request.prompt_tokens);
   const int64_t first = grows ? std::min(expected, arriving + kFirstPortion) : expected;
-  std::vector<SliceKind> kinds = {SliceKind::kKv};
-  if (request.with_x) kinds.push_back(SliceKind::kX);
   const bool from_known = request.least_known_tokens.has_value();
   MutexLock lock(mu_);
   if (KvBlocksFor(expected) + (from_known ? 1 : 0) > RoomForNew(grows)) Reap();
@@ -140,6 +138,8 @@ absl::StatusOr<LeaseId> KvStore::Reserve(const LeaseRequest& request) {
   if (from_known) {
     RUNAHEAD_ASSIGN_OR_RETURN(known, HoldKnown(request, KvBlocksFor(expected), grows));
   }
+  std::vector<SliceKind> kinds = {SliceKind::kKv};
+  if (request.with_x && (!from_known || known.has_x)) kinds.push_back(SliceKind::kX);
   const bool rest_computed = from_known && !request.rest_handed;  // by the engine
   const int64_t handed = rest_computed ? known.tokens : request.handed_tokens.value_or(request.prompt_tokens);
   Arrival arrival(options_.layers, arriving, std::move(kinds), request.kv_from, HiddenOf(handed));
@@ -203,6 +203,7 @@ absl::StatusOr<KvStore::Size> KvStore::SizeOf(const LeaseId& id) {
               lease->arrival.fixed(),
               lease->arrival.end(),
               lease->grows,
+              lease->arrival.Has(SliceKind::kX),
               static_cast<int64_t>(known.size()),
               std::count(known.begin(), known.end(), true)};
 }
@@ -386,6 +387,7 @@ absl::StatusOr<KvStore::Sequence> KvStore::Open(const LeaseId& id) {
   sequence.blocks_ = lease->blocks;
   sequence.prompt_tokens_ = lease->prompt_tokens;
   sequence.handed_tokens_ = lease->arrival.end();
+  sequence.known_tokens_ = static_cast<int64_t>(lease->known_answers.size());
   sequence.has_x_ = lease->arrival.Has(SliceKind::kX);
   sequence.kv_from_ = lease->arrival.kv_from();
   sequence.grows_ = lease->grows;

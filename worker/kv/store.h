@@ -130,8 +130,9 @@ class KvStore {
     void Park(int64_t tokens);
     // The rows of KV of tokens [begin, end), which it has memory for and has filled, and does not change any more.
     Lent Lend(int64_t begin, int64_t end) const;
-    // Of a lease with least_known_tokens: copies that whoever reads rows makes before, one of each layer. None where
-    // what is known ends with a block, and once EndCopies or Park was called. Valid as blocks() is.
+    // Of a lease with least_known_tokens: copies that whoever reads rows makes before, of each layer one of KV, and one
+    // of X where it has X. None where what is known ends with a block, and once EndCopies or Park was called. Valid as
+    // blocks() is.
     std::vector<CopyPart> Copies() const;
     // They have been made, or nobody will make them: what they read is held no longer. May fire OnFreed.
     void EndCopies();
@@ -148,7 +149,7 @@ class KvStore {
     KvStore* store_ = nullptr;  // null: moved from
     uint64_t lease_ = 0;
     std::vector<int32_t> blocks_;
-    int64_t prompt_tokens_ = 0, handed_tokens_ = 0;
+    int64_t prompt_tokens_ = 0, handed_tokens_ = 0, known_tokens_ = 0;
     bool has_x_ = false;
     int64_t kv_from_ = 0;
     bool grows_ = false, parked_first_ = false;
@@ -177,6 +178,7 @@ class KvStore {
   struct Size {
     int64_t prompt_tokens = 0, total_tokens = 0, shared_tokens = 0, handed_tokens = 0;
     bool grows = false;
+    bool with_x = false;  // X of the prompt comes, or was known
     int64_t known_tokens = 0,
             known_answer_tokens = 0;  // with least_known_tokens; of these, those that were an answer's
   };
@@ -185,9 +187,9 @@ class KvStore {
   // prompt's, at most those. It is complete once that is there. NOT_FOUND as above. FAILED_PRECONDITION: no such
   // number, no such lease, it was said before, or bytes are under way still.
   absl::Status EndArrival(const LeaseId& lease, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
-  // Rows of KV of the first `tokens` tokens, at least 1, that the lease began with (least_known_tokens), whole blocks
-  // of them: of a begun one nobody says when it is copied. In layers with windows those may be absent that nobody sees
-  // behind what was known. NOT_FOUND as above. OUT_OF_RANGE: it began with fewer.
+  // Rows of KV of the first `tokens` tokens, at least 1, that the lease began with (least_known_tokens), where they were
+  // kept or, once they were copied, its own. In layers with windows those may be absent that nobody sees behind what was
+  // known. NOT_FOUND as above. OUT_OF_RANGE: it began with fewer, or was parked.
   absl::StatusOr<Lent> LendKnown(const LeaseId& lease, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
   // Ends the lease; idempotent. An incomplete lease's Complete event fires CANCELLED. Open sequences and writes keep
   // the memory until they end.
@@ -224,8 +226,8 @@ class KvStore {
   const KvArena& arena() const { return arena_; }
   // X of the same tokens under the same numbers; null where the store keeps none.
   const KvArena* x_arena() const { return x_arena_.has_value() ? &*x_arena_ : nullptr; }
-  // Whether KV of sequences that ended can stay (Sequence::Keep): where rows are as they are computed, all of them KV.
-  bool keeps() const { return !x_arena_.has_value() && !options_.quantisation.has_value(); }
+  // Whether KV of sequences that ended can stay (Sequence::Keep), and X beside it: where rows are as they are computed.
+  bool keeps() const { return !options_.quantisation.has_value(); }
 
   struct Stats {
     int64_t capacity_bytes = 0;
@@ -258,6 +260,7 @@ class KvStore {
     std::optional<int32_t> copied_from = {};  // the begun one
     std::vector<bool> of_answer = {};         // of each token
     int64_t hole = 0;                         // as Beginnings::Hit's
+    bool has_x = false;                       // likewise
   };
 
   // Of rows that arrive.

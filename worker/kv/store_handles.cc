@@ -100,6 +100,7 @@ KvStore::Sequence& KvStore::Sequence::operator=(Sequence&& other) noexcept {
   blocks_ = std::move(other.blocks_);
   prompt_tokens_ = other.prompt_tokens_;
   handed_tokens_ = other.handed_tokens_;
+  known_tokens_ = other.known_tokens_;
   has_x_ = other.has_x_;
   kv_from_ = other.kv_from_;
   grows_ = other.grows_;
@@ -124,12 +125,15 @@ void KvStore::Sequence::Park(int64_t tokens) {
 std::vector<CopyPart> KvStore::Sequence::Copies() const {
   std::vector<CopyPart> copies;
   if (!copied_from_.has_value()) return copies;
-  const KvArena& arena = store_->arena();
-  const int64_t begin = handed_tokens_ / kKvBlockTokens * kKvBlockTokens;
-  for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
-    const std::vector<KvSpan> from = arena.Spans({*copied_from_}, layer, 0, handed_tokens_ - begin);
-    const std::vector<KvSpan> to = arena.Spans(blocks_, layer, begin, handed_tokens_);
+  const int64_t begin = known_tokens_ / kKvBlockTokens * kKvBlockTokens;
+  const auto add = [&](const KvArena& arena, int64_t layer) {
+    const std::vector<KvSpan> from = arena.Spans({*copied_from_}, layer, 0, known_tokens_ - begin);
+    const std::vector<KvSpan> to = arena.Spans(blocks_, layer, begin, known_tokens_);
     copies.push_back({from.front().rows, to.front().rows});
+  };
+  for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
+    add(store_->arena(), layer);
+    if (has_x_) add(*store_->x_arena(), layer);
   }
   return copies;
 }

@@ -23,16 +23,13 @@ absl::Status KvStore::CheckKnownTokens(const LeaseRequest& request) {
     return absl::InvalidArgumentError(absl::StrFormat("prompt_ids: has %d ids, and the prompt is of %d tokens",
                                                       request.prompt_ids.size(), request.prompt_tokens));
   }
-  if (request.rest_handed && *request.least_known_tokens % kKvBlockTokens != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("least_known_tokens: is %d, and with rest_handed it must be a multiple of %d",
-                        *request.least_known_tokens, kKvBlockTokens));
-  }
-  const bool alone = !request.handed_tokens.has_value() && !request.arriving_tokens.has_value() && !request.with_x &&
-                     request.share.tokens == 0;
-  if (alone) return absl::OkStatus();
+  const bool alone =
+      !request.handed_tokens.has_value() && !request.arriving_tokens.has_value() && request.share.tokens == 0;
+  const bool x_fits = !request.with_x || (request.rest_handed && request.kv_from == 0);
+  if (alone && x_fits) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "least_known_tokens: goes neither with handed_tokens nor with arriving_tokens, with X or with shared rows");
+      "least_known_tokens: goes neither with handed_tokens nor with arriving_tokens or with shared rows; and with X "
+      "only where it comes beside KV, with rest_handed");
 }
 
 // A begun block is copied, so its source takes memory beside the lease's until then. Where there is none for it the
@@ -53,7 +50,8 @@ absl::StatusOr<KvStore::KnownPart> KvStore::HoldKnown(const LeaseRequest& reques
     const absl::Status room = CheckRoom(blocks - whole, grows);
     if (room.ok()) {
       kept_.Use(request.salt, ids.first(hit.tokens));
-      KnownPart part{.tokens = hit.tokens, .of_answer = std::move(hit.of_answer), .hole = hit.hole};
+      KnownPart part{.tokens = hit.tokens, .of_answer = std::move(hit.of_answer), .hole = hit.hole,
+                     .has_x = hit.has_x};
       if (hit.tokens % kKvBlockTokens > 0) part.copied_from = hit.blocks.back();
       hit.blocks.resize(whole);
       part.blocks = std::move(hit.blocks);
@@ -80,12 +78,15 @@ absl::StatusOr<KvStore::Lent> KvStore::LendKnown(const LeaseId& id, int64_t toke
   Lent lent;
   MutexLock lock(mu_);
   RUNAHEAD_ASSIGN_OR_RETURN(const KvLease* const lease, leases_.Find(id));
-  const int64_t whole = static_cast<int64_t>(lease->known_answers.size()) / kKvBlockTokens * kKvBlockTokens;
-  if (tokens < 1 || tokens > whole) {
-    return absl::OutOfRangeError(absl::StrFormat(
-        "%s began with KV of %d tokens in whole blocks, and that of %d is asked for", LeaseName(id), whole, tokens));
+  const auto known = static_cast<int64_t>(lease->known_answers.size());
+  if (tokens < 1 || tokens > known) {
+    return absl::OutOfRangeError(absl::StrFormat("%s began with KV of %d tokens, and that of %d is asked for",
+                                                 LeaseName(id), known, tokens));
   }
   lent.blocks_.assign(lease->blocks.begin(), lease->blocks.begin() + KvBlocksFor(tokens));
+  if (const bool begun = tokens > known / kKvBlockTokens * kKvBlockTokens; begun && lease->copied_from.has_value()) {
+    lent.blocks_.back() = *lease->copied_from;
+  }
   lent.end_ = tokens;
   pool_.Share(lent.blocks_);
   lent.store_ = this;
@@ -109,7 +110,8 @@ void KvStore::KeepLease(uint64_t number, absl::Span<const int32_t> ids) {
   std::vector<bool> of_answer = lease.known_answers;
   of_answer.resize(std::max(of_answer.size(), static_cast<size_t>(lease.prompt_tokens)), false);
   of_answer.resize(std::max(of_answer.size(), ids.size()), true);
-  const Beginnings::Change change = kept_.Add(lease.salt, ids, lease.blocks, of_answer, lease.hole);
+  const Beginnings::Change change = kept_.Add(lease.salt, ids, lease.blocks, of_answer, lease.hole,
+                                               lease.arrival.Has(SliceKind::kX));
   for (const int32_t block : change.kept) pool_.Keep(block);
   for (const int32_t block : change.forgotten) pool_.Forget(block);
 }

@@ -16,6 +16,22 @@ std::vector<int64_t> Grant(const std::vector<PendingRows>& pending, int64_t budg
 
 constexpr PendingRows kDecodes = {.output = 1};
 
+TEST(RowsBeside, EachPromptThatWaitsHasItsRowsUpToTheLongestPass) {
+  constexpr PendingRows kWaits = {.prompt = 500};
+  EXPECT_EQ(RowsBeside({kDecodes, kWaits}, 8, 128), 8);
+  EXPECT_EQ(RowsBeside({kWaits, kDecodes, kWaits, {.prompt = 1}, kDecodes}, 8, 128), 24);
+  EXPECT_EQ(RowsBeside(std::vector<PendingRows>(17, kWaits), 8, 128), 128) << "nobody decodes";
+  std::vector<PendingRows> many(17, kWaits);
+  many.push_back(kDecodes);
+  EXPECT_EQ(RowsBeside(many, 8, 128), 128);
+}
+
+TEST(RowsBeside, OutputThatIsComputedAgainIsNoPrompt) {
+  EXPECT_EQ(RowsBeside({kDecodes, {.output = 40}, {.output = 3}}, 8, 128), 8);
+  EXPECT_EQ(RowsBeside({kDecodes, {.output = 40}, {.prompt = 5, .output = 3}, {.prompt = 9}}, 8, 128), 16);
+  EXPECT_EQ(RowsBeside({{.output = 40}}, 8, 128), 128);
+}
+
 TEST(GrantRows, OneThatDecodesHasItsRowWhateverTheBudget) {
   EXPECT_THAT(Grant({{.prompt = 500}, kDecodes, {.prompt = 20}, kDecodes}, 16), ElementsAre(16, 1, 0, 1));
 }

@@ -7,36 +7,52 @@ namespace {
 
 const absl::Time kNow = absl::FromUnixSeconds(1'800'000'000);
 
+// Of 1,000 known tokens and 500 others, which take a second alone: 2 ms a token.
+void Took(BringPace& pace, absl::Duration took) {
+  pace.Took(1000, 500, absl::Seconds(1), took, kNow);
+}
+
 TEST(BringPace, ExpectsNothingBeforeTheFirst) {
   EXPECT_EQ(BringPace().Expect(1000, kNow), absl::ZeroDuration());
 }
 
 TEST(BringPace, WhatIsBeyondTheRestIsOfWhatWasBrought) {
   BringPace pace;
-  pace.Took(1000, absl::Seconds(1), absl::Seconds(3), kNow);
-  EXPECT_EQ(pace.Expect(1000, kNow), absl::Seconds(2));
-  EXPECT_EQ(pace.Expect(500, kNow), absl::Seconds(1));
+  Took(pace, absl::Seconds(3));
+  EXPECT_EQ(pace.Expect(1000, kNow), absl::Seconds(1)) << "half of what the first one took";
+  Took(pace, absl::Seconds(3));
+  EXPECT_EQ(pace.Expect(1000, kNow), absl::Milliseconds(1500));
+  EXPECT_EQ(pace.Expect(500, kNow), absl::Milliseconds(750));
 }
 
 TEST(BringPace, ARestThatHidAllOfItBringsItDown) {
   BringPace pace;
-  pace.Took(1000, absl::Seconds(1), absl::Seconds(3), kNow);
-  pace.Took(1000, absl::Seconds(1), absl::Milliseconds(900), kNow);
-  EXPECT_EQ(pace.Expect(1000, kNow), absl::Milliseconds(1500)) << "a quarter of the way";
+  Took(pace, absl::Seconds(3));
+  Took(pace, absl::Milliseconds(900));
+  EXPECT_EQ(pace.Expect(1000, kNow), absl::Milliseconds(500));
+}
+
+TEST(BringPace, OneThatWasHeldUpForLongCountsForTwiceWhatComputingTakes) {
+  BringPace pace;
+  Took(pace, absl::Hours(1));
+  EXPECT_EQ(pace.Expect(1000, kNow), absl::Seconds(2)) << "as long as to compute them";
+  Took(pace, absl::Hours(1));
+  EXPECT_EQ(pace.Expect(1000, kNow), absl::Seconds(3)) << "where all are, it does not pay";
 }
 
 TEST(BringPace, IsForgottenSoThatItIsTriedAgain) {
   BringPace pace;
-  pace.Took(1000, absl::Seconds(1), absl::Seconds(3), kNow);
-  EXPECT_EQ(pace.Expect(1000, kNow + absl::Minutes(1)), absl::Seconds(1));
+  Took(pace, absl::Seconds(3));
+  EXPECT_EQ(pace.Expect(1000, kNow + absl::Minutes(1)), absl::Milliseconds(500));
   EXPECT_LT(pace.Expect(1000, kNow + absl::Minutes(20)), absl::Milliseconds(1));
-  EXPECT_EQ(pace.Expect(1000, kNow - absl::Minutes(1)), absl::Seconds(2)) << "a clock that stepped back";
+  EXPECT_EQ(pace.Expect(1000, kNow - absl::Minutes(1)), absl::Seconds(1)) << "a clock that stepped back";
 }
 
 TEST(BringPace, WhereTheRestIsNotKnownNothingIsLearned) {
   BringPace pace;
-  pace.Took(1000, absl::ZeroDuration(), absl::Seconds(3), kNow);
-  pace.Took(0, absl::Seconds(1), absl::Seconds(3), kNow);
+  pace.Took(1000, 500, absl::ZeroDuration(), absl::Seconds(3), kNow);
+  pace.Took(0, 500, absl::Seconds(1), absl::Seconds(3), kNow);
+  pace.Took(1000, 0, absl::Seconds(1), absl::Seconds(3), kNow);
   EXPECT_EQ(pace.Expect(1000, kNow), absl::ZeroDuration());
 }
 

@@ -14,9 +14,8 @@ using testing::FakeBehaviour;
 using testing::FakeWorker;
 using testing::Got;
 
-constexpr int kBlock = 32, kFirst = 100, kFirstAnswer = 5, kLater = 60;
+constexpr int kFirst = 100, kFirstAnswer = 5, kLater = 60;
 constexpr int kHas = kFirst + kFirstAnswer - 1;  // of the answer's last token no KV was computed
-constexpr int kBrought = kHas / kBlock * kBlock;
 constexpr int kNext = kFirst + kFirstAnswer + kLater;
 
 class BehindKnownTest : public testing::FaultsFixture {
@@ -27,7 +26,6 @@ class BehindKnownTest : public testing::FaultsFixture {
       able.set_window(window);
       able.set_lends_beginnings(true);
       able.set_keeps_beginnings(computes_rows);
-      able.set_kv_block_tokens(kBlock);
     };
     Start(setup);
     AwaitReady(setup.prefill, setup.decode);
@@ -58,11 +56,11 @@ class BehindKnownTest : public testing::FaultsFixture {
   static void ExpectBehind(const Got& got) {
     ASSERT_TRUE(got.status.ok()) << got.status;
     EXPECT_EQ(got.started().plan().schedule(), "kvr");
-    EXPECT_EQ(got.started().plan().known_tokens(), kBrought);
-    EXPECT_EQ(got.finished().usage().cached_prompt_tokens(), kBrought);
+    EXPECT_EQ(got.started().plan().known_tokens(), kHas);
+    EXPECT_EQ(got.finished().usage().cached_prompt_tokens(), kHas);
     int64_t parts = 0;
     for (const int32_t part : got.started().plan().parts()) parts += part;
-    EXPECT_EQ(parts, kNext - kBrought);
+    EXPECT_EQ(parts, kNext - kHas);
   }
 
   size_t has_ = 0;
@@ -77,26 +75,26 @@ TEST_F(BehindKnownTest, WhatAChainBehindItSavesIsCounted) {
   EXPECT_EQ(Metric("runahead_known_seconds_lost_total"), 0);
 }
 
-TEST_F(BehindKnownTest, AChainComputesWhatIsBehindWholeBlocks) {
+TEST_F(BehindKnownTest, AChainComputesWhatIsBehindIt) {
   StartLending();
   const v1::GenerateRequest next = FirstTurn();
   const Got got = Generate(next);
   ExpectBehind(got);
   EXPECT_EQ(got.finished().usage().prompt_tokens(), kNext);
   EXPECT_EQ(got.started().plan().decode_worker(), absl::StrCat("decode-", has_));
-  EXPECT_EQ(got.started().plan().known_output_tokens(), 0) << "the answer began behind the last whole block";
+  EXPECT_EQ(got.started().plan().known_output_tokens(), kFirstAnswer - 1);
   const v1::ReserveRequest reserved = Has().reserve_requests().back();
   EXPECT_TRUE(reserved.rest_handed());
-  EXPECT_EQ(reserved.least_known_tokens(), kBrought);
+  EXPECT_EQ(reserved.least_known_tokens(), kHas);
   EXPECT_EQ(reserved.prompt_ids_size(), kNext);
   EXPECT_FALSE(reserved.has_handed_tokens());
   std::vector<v1::StartJob> jobs;
   for (auto& worker : prefill_) jobs.push_back(worker->AwaitStarts(2).back());
   ASSERT_EQ(jobs[0].bounds_size(), 3);
-  EXPECT_EQ(jobs[0].bounds(0), kBrought);
+  EXPECT_EQ(jobs[0].bounds(0), kHas);
   EXPECT_EQ(jobs[0].bounds(2), kNext);
-  EXPECT_EQ(jobs[0].ids_size(), jobs[0].bounds(1) - kBrought) << "its own";
-  EXPECT_EQ(jobs[0].ids(0), next.token_ids().ids(kBrought));
+  EXPECT_EQ(jobs[0].ids_size(), jobs[0].bounds(1) - kHas) << "its own";
+  EXPECT_EQ(jobs[0].ids(0), next.token_ids().ids(kHas));
   EXPECT_EQ(jobs[1].ids_size(), kNext) << "the tail draws by all";
   for (const v1::StartJob& job : jobs) {
     EXPECT_FALSE(job.interleave());
@@ -107,7 +105,7 @@ TEST_F(BehindKnownTest, AChainComputesWhatIsBehindWholeBlocks) {
   EXPECT_FALSE(decoded.has_output_from()) << "the tail drew the first token";
   EXPECT_EQ(decoded.prompt_ids_size(), kNext);
   EXPECT_EQ(Asked("taken"), 1);
-  EXPECT_EQ(Metric("runahead_known_prompt_tokens_total{rest=\"chain\"}"), kBrought);
+  EXPECT_EQ(Metric("runahead_known_prompt_tokens_total{rest=\"chain\"}"), kHas);
   EXPECT_EQ(Metric("runahead_known_prompt_tokens_total{rest=\"decode\"}"), 0);
   Has().AwaitLeases(0);
 }
@@ -119,14 +117,14 @@ TEST_F(BehindKnownTest, EachTurnBeginsBehindTheOneBefore) {
   for (int turn = 0; turn < 3; ++turn) {
     const Got got = Generate(next);
     ASSERT_TRUE(got.status.ok()) << got.status;
-    EXPECT_EQ(got.started().plan().known_tokens(), has / kBlock * kBlock);
+    EXPECT_EQ(got.started().plan().known_tokens(), has);
     has = next.token_ids().ids_size() + kFirstAnswer - 1;
     for (const int32_t id : got.ids()) next.mutable_token_ids()->add_ids(id);
     for (int i = 0; i < 20; ++i) next.mutable_token_ids()->add_ids(41 + i);
   }
 }
 
-// A chain of one worker begins at a block, so it would compute more.
+// A chain of one worker takes as long.
 TEST_F(BehindKnownTest, AWorkerThatComputesRowsTakesAShortRestItself) {
   StartLending({.prefill = 1, .decode = 2}, /*computes_rows=*/true);
   const Got got = Generate(FirstTurn());
@@ -178,7 +176,7 @@ TEST_F(BehindKnownTest, WhereTheHeadCannotGetItTheNextAttemptComputesAll) {
   prefill_[1]->SendDone(job, absl::CancelledError("its predecessor dropped it"), v1::JOB_CAUSE_PEER);
   const Got got = call.Finish();
   ASSERT_TRUE(got.status.ok()) << got.status;
-  EXPECT_EQ(got.started().plan().known_tokens(), kBrought);
+  EXPECT_EQ(got.started().plan().known_tokens(), kHas);
   EXPECT_EQ(got.finished().plan().known_tokens(), 0);
   EXPECT_EQ(got.finished().usage().cached_prompt_tokens(), 0);
   EXPECT_EQ(got.finished().failovers(), 1);
@@ -218,11 +216,10 @@ TEST_F(BehindKnownTest, NeitherWithoutCacheNorForOneTokenNorForAnExperiment) {
   EXPECT_EQ(Asked("taken"), 0);
 }
 
-// Rows of the last whole block may be hidden, where it ends within the prompt of before.
-TEST_F(BehindKnownTest, OfAModelWithWindowsNothingIsBrought) {
+TEST_F(BehindKnownTest, OfAModelWithWindowsATurnIsBroughtWhole) {
   StartLending({.decode = 2}, /*computes_rows=*/false, /*window=*/40);
-  ExpectWhole(Generate(FirstTurn()));
-  EXPECT_EQ(Asked("taken") + Asked("gone"), 0);
+  ExpectBehind(Generate(FirstTurn()));
+  EXPECT_EQ(Asked("taken"), 1);
 }
 
 TEST_F(BehindKnownTest, WorkersThatLendNothingAreNotAsked) {

@@ -202,6 +202,11 @@ TEST(MaxXTokensTest, IsThePromptWhereAllMembersHoldXOfTheirPrefixAndElseNothing)
   EXPECT_EQ(MaxXTokens(Chain({10, 20}, {10, 0}, Schedule::kKvr)), 0) << "a worker that says nothing of X";
   EXPECT_EQ(MaxXTokens(Chain({10, 20}, {30, 30}, Schedule::kTsp)), 30);
   EXPECT_EQ(MaxXTokens(Chain({10, 20}, {29, 30}, Schedule::kTsp)), 0) << "all hold the whole prompt";
+  Placement behind = Chain({10, 20}, {110, 130}, Schedule::kKvr);
+  behind.plan.known_tokens = 100;
+  EXPECT_EQ(MaxXTokens(behind), 130) << "what is known before it is the prompt's, too";
+  behind.plan.known_tokens = 101;
+  EXPECT_EQ(MaxXTokens(behind), 0) << "and the members hold it";
 }
 
 TEST_F(DecodeLeaseTest, EveryMemberIsToldOfWhichTokensTheDecodeWorkerTakesXAndKv) {

@@ -27,7 +27,9 @@ struct Runner {
   int64_t prompt = 0, known = 0, computed = 0, expected = 0;
   bool grows = false, not_kept = false, complete = false, dead = false, copied = true;
   bool parked = false;
-  int64_t has = 0;  // blocks
+  int64_t has = 0;       // blocks
+  int64_t came = 0;      // tokens, the known ones included, where some came
+  int64_t arriving = 0;  // of one that ran elsewhere, tokens whose KV may come from there
   bool rest_handed = false;
   std::optional<KvStore::Sequence> open;
 };
@@ -38,7 +40,7 @@ struct Loan {
   KvStore::Lent rows;
 };
 
-enum class Beginning { kNone, kKnown, kRestHanded };
+enum class Beginning { kNone, kKnown, kRestHanded, kMoved };
 
 class RandomisedKnown : public KvStoreKnown {
  protected:
@@ -95,7 +97,7 @@ class RandomisedKnown : public KvStoreKnown {
   }
 
   void Reserve(Beginning beginning) {
-    const bool from_known = beginning != Beginning::kNone;
+    const bool from_known = beginning == Beginning::kKnown || beginning == Beginning::kRestHanded;
     Runner runner;
     runner.prompt = 2 + Pick(900);
     runner.ids = PickIds(runner.prompt + Pick(300));
@@ -112,9 +114,13 @@ class RandomisedKnown : public KvStoreKnown {
     }
     if (beginning == Beginning::kRestHanded) {
       const int64_t blocks = (runner.prompt - 1) / kKvBlockTokens;
-      if (blocks == 0) return;
-      request.least_known_tokens = (1 + Pick(blocks)) * kKvBlockTokens;
+      const bool whole = blocks > 0 && Pick(2) == 0;
+      request.least_known_tokens = whole ? (1 + Pick(blocks)) * kKvBlockTokens : 1 + Pick(runner.prompt - 1);
       request.rest_handed = runner.rest_handed = true;
+    }
+    if (beginning == Beginning::kMoved) {
+      runner.arriving = runner.prompt + Pick(runner.expected - runner.prompt + 1);
+      request.arriving_tokens = runner.arriving;
     }
     request.salt = runner.salt;
     request.not_kept = runner.not_kept;
@@ -130,7 +136,8 @@ class RandomisedKnown : public KvStoreKnown {
       return;
     }
     runner.id = *id;
-    runner.has = KvBlocksFor(runner.grows ? std::min(runner.expected, runner.prompt + kFirstPortion) : total);
+    const int64_t comes = std::max(runner.prompt, runner.arriving);
+    runner.has = KvBlocksFor(runner.grows ? std::min(runner.expected, comes + kFirstPortion) : total);
     if (from_known) {
       runner.known = store_->SizeOf(*id)->known_tokens;
       ASSERT_GE(runner.known, *request.least_known_tokens);
@@ -147,9 +154,16 @@ class RandomisedKnown : public KvStoreKnown {
   void GetOn(Runner& runner) {
     if (!runner.complete) {
       if (runner.dead) return;
+      const int64_t end =
+          runner.arriving == 0 ? runner.prompt : runner.prompt + Pick(runner.arriving - runner.prompt + 1);
       for (int64_t layer = 0; layer < kLayers; ++layer) {
-        ASSERT_TRUE(Fill(runner.id, layer, runner.known, runner.prompt).ok());
+        ASSERT_TRUE(Fill(runner.id, layer, runner.known, end).ok());
       }
+      if (runner.arriving > 0) {
+        ASSERT_EQ(store_->EndArrival(runner.id, end), absl::OkStatus());
+        ++moved_;
+      }
+      runner.came = end;
       ASSERT_TRUE(store_->Complete(runner.id).fired());
       runner.complete = true;
       return;
@@ -163,7 +177,7 @@ class RandomisedKnown : public KvStoreKnown {
       MakeCopies(*runner.open);
       runner.copied = true;
       runner.computed = runner.known;
-      if (runner.known == 0 || runner.rest_handed) Compute(runner, runner.prompt);  // what came
+      if (runner.came > 0) Compute(runner, runner.came);
       return;
     }
     const int64_t end = std::min<int64_t>(static_cast<int64_t>(runner.ids.size()), runner.computed + 1 + Pick(300));
@@ -176,12 +190,11 @@ class RandomisedKnown : public KvStoreKnown {
     }
     Compute(runner, end);
   }
-  // All of what it began with, in whole blocks, or some of it; of one that has ended or was parked nothing.
+  // All of what it began with, or some of it; of one that has ended or was parked nothing.
   void Lend(const Runner& runner) {
-    const int64_t whole = runner.known / kKvBlockTokens * kKvBlockTokens;
-    const int64_t tokens = whole == 0 ? 1 : 1 + Pick(whole);
+    const int64_t tokens = runner.known == 0 ? 1 : 1 + Pick(runner.known);
     absl::StatusOr<KvStore::Lent> lent = store_->LendKnown(runner.id, tokens);
-    ASSERT_EQ(lent.ok(), whole > 0 && !runner.dead) << lent.status();
+    ASSERT_EQ(lent.ok(), runner.known > 0 && !runner.dead) << lent.status();
     if (lent.ok()) loans_.push_back({runner.ids, *std::move(lent)});
   }
   void EndLoan(std::list<Loan>::iterator loan) {
@@ -284,16 +297,17 @@ class RandomisedKnown : public KvStoreKnown {
   std::mt19937 random_{11};
   std::list<Runner> runners_;
   std::list<Loan> loans_;
-  int refused_ = 0, hits_ = 0, parked_ = 0, kept_ = 0, lent_ = 0, forgotten_ = 0;
+  int refused_ = 0, hits_ = 0, parked_ = 0, kept_ = 0, lent_ = 0, moved_ = 0, forgotten_ = 0;
 };
 
 TEST_F(RandomisedKnown, EveryoneReadsItsOwnAndNothingLeaks) {
   for (int step = 0; step < 200'000; ++step) {
-    const int64_t action = Pick(12);
-    if (action < 4) {
-      const Beginning beginnings[] = {Beginning::kNone, Beginning::kNone, Beginning::kKnown, Beginning::kRestHanded};
+    const int64_t action = Pick(15);
+    if (action < 5) {
+      const Beginning beginnings[] = {Beginning::kNone, Beginning::kNone, Beginning::kKnown, Beginning::kRestHanded,
+                                      Beginning::kMoved};
       if (runners_.size() < 12) Reserve(beginnings[action]);
-    } else if (action == 4 && Pick(2000) == 0) {
+    } else if (action == 5 && Pick(2000) == 0) {
       store_->BeginEpoch(store_->epoch() + 1);
       for (Runner& runner : runners_) runner.dead = true;
       std::erase_if(runners_, [](const Runner& runner) { return !runner.open.has_value(); });
@@ -311,6 +325,7 @@ TEST_F(RandomisedKnown, EveryoneReadsItsOwnAndNothingLeaks) {
   EXPECT_GT(parked_, 500);
   EXPECT_GT(kept_, 5000);
   EXPECT_GT(lent_, 1000);
+  EXPECT_GT(moved_, 1000);
   EXPECT_GT(forgotten_, 10);
   EXPECT_GT(Evicted(), 1000);
   while (!loans_.empty()) EndLoan(loans_.begin());

@@ -11,7 +11,6 @@
 namespace runahead {
 namespace {
 
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr int64_t kBlock = kKvBlockTokens;
@@ -89,9 +88,6 @@ TEST_F(KvStoreRestHanded, FewerAreNotFoundAndTakeNothing) {
 TEST_F(KvStoreRestHanded, FieldsThatDoNotGoTogetherAreRefused) {
   Leave(SomeIds(600), 400);
   const TokenIds prompt = SomeIds(600);
-  const absl::Status odd = store_->Reserve(ForRest(prompt, 900, 300)).status();
-  EXPECT_EQ(odd.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(odd.message()), HasSubstr("multiple of 256"));
   LeaseRequest alone = ForRest(prompt, 900, kBlock);
   alone.least_known_tokens.reset();
   EXPECT_EQ(Code(alone), absl::StatusCode::kInvalidArgument);
@@ -155,14 +151,32 @@ TEST_F(KvStoreRestHanded, NoMoreIsLentThanWasKnown) {
   EXPECT_EQ(code(lease, kBlock), absl::StatusCode::kNotFound);
 }
 
-// Of a begun block the rows are in the source until the engine has copied them.
-TEST_F(KvStoreRestHanded, OfABegunBlockNothingIsLent) {
+// Its rows are in the source until the engine has copied them: the rest is handed off beside them.
+TEST_F(KvStoreRestHanded, OfABegunBlockRowsAreLentFromWhereTheyLie) {
   Leave(SomeIds(600), 400);
-  const TokenIds prompt = Joined(SomeIds(600), SomeIds(200, 1));
-  const LeaseId lease = *store_->Reserve(ForKnown(prompt, 900));
-  ASSERT_EQ(store_->SizeOf(lease)->known_tokens, 600);
-  EXPECT_EQ(store_->LendKnown(lease, 600).status().code(), absl::StatusCode::kOutOfRange);
-  EXPECT_EQ(FirstWrongOf(*store_->LendKnown(lease, 2 * kBlock), prompt), 2 * kBlock);
+  const TokenIds ids = Joined(SomeIds(550), SomeIds(200, 1));
+  const LeaseId lease = *store_->Reserve(ForRest(ids, 900, 550));
+  EXPECT_EQ(store_->SizeOf(lease)->known_tokens, 550) << "though more is";
+  EXPECT_EQ(Used(), 5) << "two shared blocks, two of its own, and the source";
+  std::optional<KvStore::Lent> lent = *store_->LendKnown(lease, 550);
+  EXPECT_EQ(FirstWrongOf(*lent, ids), 550);
+  lent.reset();
+  FillRest(lease, 550, 750);
+  ASSERT_TRUE(store_->Complete(lease).fired());
+  KvStore::Sequence sequence = *store_->Open(lease);
+  FillRows(sequence, ids, 550, 750);
+  MakeCopies(sequence);
+  EXPECT_EQ(Used(), 4);
+  EXPECT_EQ(FirstWrong(sequence, ids, 750), 750);
+  EXPECT_EQ(FirstWrongOf(*store_->LendKnown(lease, 550), ids), 550) << "its own by now";
+}
+
+TEST_F(KvStoreRestHanded, WithoutMemoryForACopyOfABegunBlockItIsNotFound) {
+  Leave(SomeIds(600), 400);
+  const TokenIds ids = Joined(SomeIds(550), SomeIds(200, 1));
+  EXPECT_EQ(Code(ForRest(ids, kBlocks * kBlock, 550)), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Used(), 0);
+  EXPECT_EQ(Code(ForRest(ids, kBlocks * kBlock, 2 * kBlock)), absl::StatusCode::kOk);
 }
 
 TEST_F(KvStoreRestHanded, WhatIsLentIsNobodyElsesWhateverBecomesOfTheLease) {
@@ -195,6 +209,103 @@ TEST_F(KvStoreRestHanded, WindowsHideOfTheRestWhatTheyHideOfAnyPrompt) {
   EXPECT_FALSE(store_->Complete(lease).fired());
   EXPECT_EQ(Fill(lease, 1, 3 * kBlock + 101, 3 * kBlock + 200), absl::OkStatus()) << "from its window on";
   EXPECT_TRUE(store_->Complete(lease).fired());
+}
+
+// A store with X beside KV.
+class KvStoreRestHandedX : public KvStoreRestHanded {
+ protected:
+  KvStoreRestHandedX() {
+    KvStoreOptions options{kLayers, kRowBytes, kBlocks * kBlock, 99};
+    options.x_row_bytes = kRowBytes;
+    store_ = *KvStore::Create(options, device_, clock_);
+  }
+  void FillX(const LeaseId& lease, int64_t begin, int64_t end) {
+    for (int64_t layer = 0; layer < kLayers; ++layer) {
+      absl::StatusOr<KvStore::Write> write = store_->BeginWrite(lease, layer, begin, end, SliceKind::kX);
+      ASSERT_TRUE(write.ok()) << write.status();
+      EXPECT_EQ(write->Commit().Wait(), absl::OkStatus());
+    }
+  }
+  void LeaveWithX(const TokenIds& ids, int64_t prompt) {
+    const auto total = static_cast<int64_t>(ids.size());
+    const LeaseId lease = *store_->Reserve({.prompt_tokens = prompt, .total_tokens = total, .with_x = true});
+    FillAll(lease, prompt);
+    FillX(lease, 0, prompt);
+    store_->Open(lease)->Keep(ids);
+  }
+  static LeaseRequest ForRestWithX(const TokenIds& prompt, int64_t total, int64_t known) {
+    LeaseRequest request = ForRest(prompt, total, known);
+    request.with_x = true;
+    return request;
+  }
+  bool HasX(const LeaseRequest& request) {
+    const LeaseId lease = *store_->Reserve(request);
+    const bool has = store_->SizeOf(lease)->with_x;
+    store_->Release(lease);
+    return has;
+  }
+};
+
+TEST_F(KvStoreRestHandedX, XOfWhatIsKnownIsThereAndThatOfTheRestComes) {
+  LeaveWithX(SomeIds(600), 400);
+  const TokenIds prompt = Joined(SomeIds(600), SomeIds(200, 1));
+  const LeaseId lease = *store_->Reserve(ForRestWithX(prompt, 900, 2 * kBlock));
+  EXPECT_TRUE(store_->SizeOf(lease)->with_x);
+  FillRest(lease, 2 * kBlock, 800);
+  EXPECT_FALSE(store_->Complete(lease).fired()) << "X of the rest has not come";
+  FillX(lease, 2 * kBlock, 800);
+  EXPECT_TRUE(store_->Complete(lease).fired());
+  KvStore::Sequence sequence = *store_->Open(lease);
+  EXPECT_TRUE(sequence.has_x());
+  EXPECT_EQ(sequence.kv_from(), 0);
+  sequence.Keep(prompt);
+  EXPECT_TRUE(HasX(ForRestWithX(Joined(prompt, {1}), 900, 3 * kBlock)));
+}
+
+TEST_F(KvStoreRestHandedX, OfABegunBlockItIsCopiedToo) {
+  LeaveWithX(SomeIds(600), 400);
+  const TokenIds prompt = Joined(SomeIds(550), SomeIds(200, 1));
+  const LeaseId lease = *store_->Reserve(ForRestWithX(prompt, 900, 550));
+  FillRest(lease, 550, 750);
+  FillX(lease, 550, 750);
+  KvStore::Sequence sequence = *store_->Open(lease);
+  const std::vector<CopyPart> copies = sequence.Copies();
+  ASSERT_EQ(copies.size(), static_cast<size_t>(2 * kLayers));
+  for (const CopyPart& part : copies) EXPECT_EQ(part.from.size, (550 - 2 * kBlock) * kRowBytes);
+  sequence.EndCopies();
+}
+
+TEST_F(KvStoreRestHandedX, WhereWhatIsKnownLacksItNoneIsWaitedFor) {
+  LeaveWithX(SomeIds(300), 300);
+  Leave(SomeIds(600), 600);
+  const TokenIds prompt = Joined(SomeIds(600), SomeIds(200, 1));
+  EXPECT_TRUE(HasX(ForRestWithX(prompt, 900, kBlock)));
+  const LeaseId lease = *store_->Reserve(ForRestWithX(prompt, 900, 2 * kBlock));
+  EXPECT_FALSE(store_->SizeOf(lease)->with_x) << "the second block has none";
+  FillRest(lease, 2 * kBlock, 800);
+  EXPECT_TRUE(store_->Complete(lease).fired());
+  EXPECT_FALSE(store_->Open(lease)->has_x());
+}
+
+TEST_F(KvStoreRestHandedX, ABlockThatHasItTakesThePlaceOfOneThatHasNot) {
+  const TokenIds ids = SomeIds(2 * kBlock), prompt = Joined(ids, {1});
+  Leave(ids, 2 * kBlock);
+  EXPECT_FALSE(HasX(ForRestWithX(prompt, 600, 2 * kBlock)));
+  LeaveWithX(ids, 2 * kBlock);
+  EXPECT_TRUE(HasX(ForRestWithX(prompt, 600, 2 * kBlock)));
+  Leave(ids, 2 * kBlock);
+  EXPECT_TRUE(HasX(ForRestWithX(prompt, 600, 2 * kBlock)));
+  EXPECT_EQ(store_->stats().kept_bytes, 2 * 2 * kBlockBytes) << "of two blocks, with their X";
+}
+
+TEST_F(KvStoreRestHandedX, XComesBesideKvAlone) {
+  LeaveWithX(SomeIds(600), 400);
+  LeaseRequest instead = ForRestWithX(SomeIds(600), 900, kBlock);
+  instead.kv_from = 10;
+  EXPECT_EQ(Code(instead), absl::StatusCode::kInvalidArgument) << "what is known is not made again";
+  LeaseRequest computed_here = ForKnown(SomeIds(600), 900, kBlock);
+  computed_here.with_x = true;
+  EXPECT_EQ(Code(computed_here), absl::StatusCode::kInvalidArgument);
 }
 
 // Rows between what was known and what the window leaves to decode never came: no prompt begins there.

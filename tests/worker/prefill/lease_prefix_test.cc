@@ -27,13 +27,13 @@ namespace {
 
 using ::runahead::testing::NewEngine;
 
-constexpr int64_t kKnown = 2 * kKvBlockTokens;
-constexpr int64_t kPrompt = kKnown + 200;
+constexpr int64_t kPrompt = 2 * kKvBlockTokens + 277;
 
 struct PrefixCase {
   const char* name;
   bool in_process;
   std::vector<int64_t> windows;  // by layer, in turn; empty: none
+  int64_t known = 2 * kKvBlockTokens;
 };
 
 // What a chain drew, with the log probabilities of all, and what lies in the store behind it.
@@ -73,7 +73,7 @@ class LeasePrefixChain : public ::testing::TestWithParam<PrefixCase> {
   LeaseRequest ForPrompt(int64_t tokens) const { return {.prompt_tokens = tokens, .total_tokens = tokens + 1}; }
   LeaseRequest ForRest() const {
     LeaseRequest request = ForPrompt(kPrompt);
-    request.least_known_tokens = kKnown;
+    request.least_known_tokens = known_;
     request.rest_handed = true;
     request.prompt_ids = ids_;
     return request;
@@ -106,13 +106,15 @@ class LeasePrefixChain : public ::testing::TestWithParam<PrefixCase> {
     }
     return outcome;
   }
-  // The first kKnown tokens are there as a prompt's own.
+  // The first known_ tokens are there as a prompt's own.
   void Know() {
-    const LeaseId lease = *store_->Reserve(ForPrompt(kKnown));
-    RunChain(lease, {0, kKnown});
+    const LeaseId lease = *store_->Reserve(ForPrompt(known_));
+    RunChain(lease, {0, known_});
     KvStore::Sequence sequence = *store_->Open(lease);
-    sequence.Keep(absl::MakeConstSpan(ids_).first(kKnown));
+    sequence.Keep(absl::MakeConstSpan(ids_).first(known_));
   }
+
+  const int64_t known_ = GetParam().known;
 
   LoadedModel loaded_;
   const std::vector<int32_t> ids_ = RandomIds(kPrompt, 320, 61);
@@ -128,7 +130,7 @@ class LeasePrefixChain : public ::testing::TestWithParam<PrefixCase> {
 TEST_P(LeasePrefixChain, GivesBitwiseWhatAChainFromTheFirstTokenGives) {
   Know();
   for (std::vector<int64_t> bounds : std::vector<std::vector<int64_t>>{
-           {kKnown, kPrompt}, {kKnown, kKnown + 130, kPrompt}, {kKnown, kKnown + 1, kKnown + 150, kPrompt}}) {
+           {known_, kPrompt}, {known_, known_ + 130, kPrompt}, {known_, known_ + 1, known_ + 150, kPrompt}}) {
     SCOPED_TRACE(::testing::PrintToString(bounds));
     const ChainOutcome behind = Outcome(*store_->Reserve(ForRest()), bounds);
     bounds.insert(bounds.begin(), 0);
@@ -150,7 +152,7 @@ TEST_P(LeasePrefixChain, ALeaseThatIsGoneIsTheDecodeWorkersFailure) {
   const LeaseId lease = *store_->Reserve(ForRest());
   store_->Release(lease);
   TestChain chain(loaded_, 2, kPrompt);
-  Start(chain, lease, {kKnown, kKnown + 100, kPrompt});
+  Start(chain, lease, {known_, known_ + 100, kPrompt});
   // The head loads from it, and both hand off to it: whichever finds it gone first drops the other's job.
   const JobEnd head = chain.member(0).news.AwaitEnd(1), tail = chain.member(1).news.AwaitEnd(1);
   EXPECT_FALSE(head.status.ok());
@@ -164,7 +166,10 @@ TEST_P(LeasePrefixChain, ALeaseThatIsGoneIsTheDecodeWorkersFailure) {
 INSTANTIATE_TEST_SUITE_P(Ways, LeasePrefixChain,
                          ::testing::Values(PrefixCase{"Tcp", false, {}}, PrefixCase{"InProcess", true, {}},
                                            PrefixCase{"TcpWindowed", false, {0, 100}},
-                                           PrefixCase{"InProcessWindowed", true, {0, 100}}),
+                                           PrefixCase{"InProcessWindowed", true, {0, 100}},
+                                           PrefixCase{"TcpBegun", false, {}, 2 * kKvBlockTokens + 77},
+                                           PrefixCase{"InProcessBegun", true, {}, 77},
+                                           PrefixCase{"TcpBegunWindowed", false, {0, 100}, kKvBlockTokens + 77}),
                          [](const auto& of) { return std::string(of.param.name); });
 
 // Loads that end when they are dropped.

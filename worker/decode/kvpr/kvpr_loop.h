@@ -93,6 +93,7 @@ class KvprLoop final : public StepLoop {
   bool repeats() const override { return false; }
   absl::Status CheckTokens(int64_t) const override { return absl::OkStatus(); }
   void Leave(const KvStore::Sequence& sequence) override;
+  bool SettleKv(const KvStore::Sequence& sequence) override;
   void OnIdle() override;
 
   // Scratch memory of a step of max_rows that is taken beside what KvprOptions::device_bytes are for, and beside that
@@ -118,7 +119,7 @@ class KvprLoop final : public StepLoop {
   absl::StatusOr<LoadedStep> Plan(absl::Span<const SequenceRows> sequences);
   // Of a sequence: up to where X is there to recompute from, and from where on KV is in the store.
   int64_t XStored(const SequenceRows& of) const;
-  int64_t KvFrom(const SequenceRows& of) const;
+  int64_t KvFrom(const KvStore::Sequence& sequence) const;
   bool IsPlanOf(const PlannedStep& planned, absl::Span<const SequenceRows> sequences) const;
   absl::Status Run(LayerPass& pass, absl::Span<const DecodeRow> rows);
   absl::Status Begin(LayerPass& pass);

@@ -14,7 +14,7 @@ namespace runahead {
 absl::StatusOr<KvprLoop::LoadedStep> KvprLoop::Plan(absl::Span<const SequenceRows> sequences) {
   LoadedStep planned;
   for (const SequenceRows& of : sequences) {
-    planned.keys.push_back({&of.sequence(), of.length(), of.count(), XStored(of), KvFrom(of)});
+    planned.keys.push_back({&of.sequence(), of.length(), of.count(), XStored(of), KvFrom(of.sequence())});
     planned.sequences.push_back({of.length(), of.count()});
     planned.request_ids.push_back(of.rows.front().request_id);
   }
@@ -50,8 +50,15 @@ int64_t KvprLoop::XStored(const SequenceRows& of) const {
   return options_.of_prompt_only ? std::min(of.position(), of.sequence().prompt_tokens()) : of.position();
 }
 
-int64_t KvprLoop::KvFrom(const SequenceRows& of) const {
-  return whole_.contains(&of.sequence()) ? 0 : of.sequence().kv_from();
+int64_t KvprLoop::KvFrom(const KvStore::Sequence& sequence) const {
+  return whole_.contains(&sequence) ? 0 : sequence.kv_from();
+}
+
+// What steps wrote in a layer was written in the order of steps.
+bool KvprLoop::SettleKv(const KvStore::Sequence& sequence) {
+  bool written = true;
+  for (const Event& layer : written_) written = layer.Wait().ok() && written;
+  return written && KvFrom(sequence) == 0;
 }
 
 bool KvprLoop::IsPlanOf(const PlannedStep& planned, absl::Span<const SequenceRows> sequences) const {

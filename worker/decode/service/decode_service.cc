@@ -75,10 +75,12 @@ void DecodeService::LeasesChanged() const {
 
 std::optional<int64_t> DecodeService::KvFrom(const v1::ReserveRequest& request) const {
   const bool comes = !request.has_max_x_tokens() || request.max_x_tokens() >= request.prompt_tokens();
-  if (store_.x_arena() == nullptr || !comes || request.has_handed_tokens() || request.has_arriving_tokens()) {
-    return std::nullopt;
-  }
-  return options_.kv_from ? options_.kv_from(request.prompt_tokens()) : 0;
+  const bool of_all = !request.has_handed_tokens() && !request.has_arriving_tokens() &&
+                      (!request.has_least_known_tokens() || request.rest_handed());
+  if (store_.x_arena() == nullptr || !comes || !of_all) return std::nullopt;
+  const std::optional<int64_t> from = options_.kv_from ? options_.kv_from(request.prompt_tokens()) : 0;
+  if (!from.has_value() || !request.rest_handed()) return from;
+  return 0;  // what is known is there as KV
 }
 
 absl::Status DecodeService::CheckReserve(const v1::ReserveRequest& request) const {
@@ -117,12 +119,7 @@ absl::Status DecodeService::CheckKnown(const v1::ReserveRequest& request) const 
   if (request.prompt_ids_size() != request.prompt_tokens()) {
     return InvalidField("prompt_ids", "must have prompt_tokens ids with least_known_tokens");
   }
-  if (!request.rest_handed()) return engine_.CheckKnown();
-  if (request.least_known_tokens() % kKvBlockTokens != 0) {
-    return InvalidField("least_known_tokens",
-                        absl::StrCat("must be a multiple of ", kKvBlockTokens, " with rest_handed"));
-  }
-  return engine_.CheckLends();
+  return request.rest_handed() ? engine_.CheckLends() : engine_.CheckKnown();
 }
 
 LeaseRequest DecodeService::LeaseFor(const v1::ReserveRequest& request) const {
@@ -152,16 +149,18 @@ grpc::ServerUnaryReactor* DecodeService::Reserve(grpc::CallbackServerContext* co
   const LeaseRequest wanted = LeaseFor(*request);
   const absl::StatusOr<LeaseId> lease = store_.Reserve(wanted);
   if (absl::IsResourceExhausted(lease.status())) return Reply(context, WithRetryAfter(lease.status(), kRetryReserve));
+  bool with_x = wanted.with_x;
   if (lease.ok() && wanted.least_known_tokens.has_value()) {
     const absl::StatusOr<KvStore::Size> size = store_.SizeOf(*lease);
     if (!size.ok()) return Reply(context, size.status());  // the epoch ended meanwhile
     reply->set_known_tokens(static_cast<int32_t>(size->known_tokens));
     reply->set_known_output_tokens(static_cast<int32_t>(size->known_answer_tokens));
     if (!wanted.rest_handed) reply->set_handed_tokens(reply->known_tokens());
+    with_x = size->with_x;
   }
   if (lease.ok()) {
     *reply->mutable_lease() = LeaseToProto(*lease);
-    if (wanted.with_x) {
+    if (with_x) {
       reply->set_x_tokens(request->prompt_tokens());
       reply->set_kv_from(static_cast<int32_t>(wanted.kv_from));
     }

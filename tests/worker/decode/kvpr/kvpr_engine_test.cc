@@ -60,6 +60,13 @@ class KvprEngineTest : public ::testing::Test {
     engine_ = *DecodeEngine::Create(*device_, model_, *store_, std::move(steps));
   }
 
+  // Ids of a made-up prompt.
+  static std::vector<int32_t> PromptOf(int seed, int64_t prompt) {
+    std::vector<int32_t> ids;
+    for (int64_t i = 0; i < prompt; ++i) ids.push_back(static_cast<int32_t>((seed + 7 * i) % 320));
+    return ids;
+  }
+
   // `output` is there already, behind the first token.
   std::shared_ptr<CollectingSink> Add(int seed, int64_t prompt, int64_t tokens = kTokens,
                                       SequenceNumber* number = nullptr, absl::Span<const int32_t> output = {},
@@ -67,14 +74,15 @@ class KvprEngineTest : public ::testing::Test {
     DecodeSequence sequence;
     if (!form.empty()) sequence.rules.structure = {.kind = StructureKind::kRegex, .text = form};
     const bool with_x = store_->x_arena() != nullptr;
-    sequence.lease = *store_->Reserve({.prompt_tokens = prompt, .total_tokens = prompt + tokens, .with_x = with_x});
+    sequence.lease = *store_->Reserve(
+        {.prompt_tokens = prompt, .total_tokens = prompt + tokens, .with_x = with_x, .kv_from = kv_from_});
     sequence.request_id = absl::StrCat("request ", seed);
-    for (int64_t i = 0; i < prompt; ++i) sequence.prompt_ids.push_back(static_cast<int32_t>((seed + 7 * i) % 320));
+    sequence.prompt_ids = PromptOf(seed, prompt);
     sequence.output_ids = {seed % 320};
     sequence.output_ids.insert(sequence.output_ids.end(), output.begin(), output.end());
     sequence.max_tokens = tokens;
     for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
-      Fill(sequence.lease, layer, prompt, SliceKind::kKv, seed);
+      Fill(sequence.lease, layer, prompt, SliceKind::kKv, seed, kv_from_);
       if (with_x) Fill(sequence.lease, layer, prompt, SliceKind::kX, seed);
     }
     auto sink = std::make_shared<CollectingSink>();
@@ -82,6 +90,43 @@ class KvprEngineTest : public ::testing::Test {
     EXPECT_TRUE(added.ok()) << added.status();
     if (number != nullptr) *number = *added;
     return sink;
+  }
+
+  // A prompt of made-up rows behind `known` tokens that sequences left.
+  std::shared_ptr<CollectingSink> AddBehind(const std::vector<int32_t>& prompt, int64_t known) {
+    DecodeSequence sequence;
+    const auto size = static_cast<int64_t>(prompt.size());
+    const bool with_x = store_->x_arena() != nullptr;
+    const auto lease = store_->Reserve({.prompt_tokens = size,
+                                        .total_tokens = size + kTokens,
+                                        .with_x = with_x,
+                                        .least_known_tokens = known,
+                                        .rest_handed = true,
+                                        .prompt_ids = prompt});
+    EXPECT_TRUE(lease.ok()) << lease.status();
+    sequence.lease = *lease;
+    EXPECT_EQ(store_->SizeOf(*lease)->with_x, with_x);
+    sequence.prompt_ids = prompt;
+    sequence.output_ids = {5};
+    sequence.max_tokens = kTokens;
+    for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
+      Fill(sequence.lease, layer, size, SliceKind::kKv, 9, known);
+      if (with_x) Fill(sequence.lease, layer, size, SliceKind::kX, 9, known);
+    }
+    auto sink = std::make_shared<CollectingSink>();
+    EXPECT_TRUE(engine_->Add(std::move(sequence), sink).ok());
+    return sink;
+  }
+  // Whether a prompt may begin with so many tokens.
+  bool IsKept(std::vector<int32_t> ids, int64_t tokens) {
+    ids.resize(tokens);
+    ids.push_back(7);
+    const auto lease = store_->Reserve({.prompt_tokens = tokens + 1,
+                                        .total_tokens = tokens + 1,
+                                        .least_known_tokens = tokens,
+                                        .prompt_ids = ids});
+    if (lease.ok()) store_->Release(*lease);
+    return lease.ok();
   }
 
   // While the engine is there: no lease, nothing resident. Then: the device's memory is what it was.
@@ -101,6 +146,7 @@ class KvprEngineTest : public ::testing::Test {
   std::shared_ptr<const Model> model_;
   // Of the engines that are made next.
   int kv_bits_ = 16;
+  int64_t kv_from_ = 0;  // and of the leases of Add
   bool x_may_stay_ = false;
   std::shared_ptr<GrammarSource> grammars_;
   std::atomic<int64_t> resident_{-1};  // bytes of all other sequences, as the last one left
@@ -143,8 +189,8 @@ class KvprEngineTest : public ::testing::Test {
     return KvprLoop::Create(*model_, *device_, *store_, stream, std::move(split), options);
   }
 
-  void Fill(const LeaseId& lease, int64_t layer, int64_t prompt, SliceKind kind, int seed) {
-    auto write = store_->BeginWrite(lease, layer, 0, prompt, kind);
+  void Fill(const LeaseId& lease, int64_t layer, int64_t prompt, SliceKind kind, int seed, int64_t from = 0) {
+    auto write = store_->BeginWrite(lease, layer, from, prompt, kind);
     RUNAHEAD_CHECK(write.ok() && write->ready().Wait().ok());
     std::mt19937 random(static_cast<uint32_t>(100 * seed + layer));
     std::normal_distribution<float> normal;
@@ -225,6 +271,52 @@ TEST_F(KvprEngineTest, AMaskThatIsLateChangesNoTokens) {
     EXPECT_EQ(plain->ids(), alone->ids()) << recomputed;
     ExpectNothingHeld();
   }
+}
+
+// What ends leaves its KV in the store, the answer's as its steps wrote it.
+TEST_F(KvprEngineTest, AChainsRestBehindWhatEndedGivesWhatPlainDecodeGives) {
+  constexpr int64_t kKnown = 2 * kKvBlockTokens;
+  const auto run = [&](bool kvpr) {
+    MakeEngine(0, kvpr);
+    const auto first = Add(4, 490);
+    EXPECT_EQ(first->AwaitEnd(), absl::OkStatus());
+    std::vector<int32_t> prompt = PromptOf(4, 490);
+    prompt.push_back(4);
+    const std::vector<int32_t> answer = first->ids();
+    prompt.insert(prompt.end(), answer.begin(), answer.end());
+    EXPECT_TRUE(IsKept(prompt, static_cast<int64_t>(prompt.size()) - 1)) << "of the last token none computed KV";
+    for (int i = 0; i < 100; ++i) prompt.push_back(i);
+    const auto next = AddBehind(prompt, kKnown);
+    EXPECT_EQ(next->AwaitEnd(), absl::OkStatus());
+    EXPECT_EQ(engine_->CheckLends(), absl::OkStatus());
+    ExpectNothingHeld();
+    return next->ids();
+  };
+  EXPECT_EQ(run(/*kvpr=*/true), run(/*kvpr=*/false));
+}
+
+// Four have steps, and the fifth waits for a place.
+TEST_F(KvprEngineTest, APromptWhoseKvNobodyHasMadeIsNotKept) {
+  MakeEngine(0);
+  std::vector<SequenceNumber> numbers(4);
+  std::vector<std::shared_ptr<CollectingSink>> run;
+  kv_from_ = 256;
+  for (int i = 0; i < 4; ++i) run.push_back(Add(20 * i, 300, kManyTokens, &numbers[i]));
+  for (const auto& sink : run) sink->AwaitTokens(1);
+  EXPECT_TRUE(IsKept(PromptOf(0, 300), 300)) << "from its first token on";
+  SequenceNumber waits = 0;
+  const auto sink = Add(90, 300, kTokens, &waits);
+  engine_->Cancel(waits);
+  EXPECT_EQ(sink->AwaitEnd().code(), absl::StatusCode::kCancelled);
+  EXPECT_FALSE(IsKept(PromptOf(90, 300), 32));
+  kv_from_ = 0;
+  const auto has_kv = Add(91, 300, kTokens, &waits);
+  engine_->Cancel(waits);
+  EXPECT_EQ(has_kv->AwaitEnd().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(IsKept(PromptOf(91, 300), 300));
+  for (const SequenceNumber number : numbers) engine_->Cancel(number);
+  for (const auto& ended : run) EXPECT_EQ(ended->AwaitEnd().code(), absl::StatusCode::kCancelled);
+  ExpectNothingHeld();
 }
 
 TEST_F(KvprEngineTest, WhatASequenceTookIsReportedByItsRequest) {

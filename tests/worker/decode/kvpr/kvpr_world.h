@@ -176,6 +176,8 @@ class KvprWorld {
   void Poison(size_t i, int64_t begin, int64_t end) { PoisonIn(store_->arena(), i, begin, end); }
   void PoisonX(size_t i, int64_t begin, int64_t end) { PoisonIn(*store_->x_arena(), i, begin, end); }
 
+  bool Settle(size_t i) { return loop_->SettleKv(sequences_[i]->kv); }
+
   Device& device() { return *device_; }
   Device& host() { return *host_; }
   KvStore& store() { return *store_; }

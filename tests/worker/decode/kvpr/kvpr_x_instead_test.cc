@@ -2,6 +2,9 @@
 // made them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <random>
@@ -95,6 +98,27 @@ TEST_P(KvprXInsteadTest, BecomesResidentAndIsThenNotMadeAgain) {
   for (int64_t step = 1; step < kSteps; ++step) ExpectClose(kvpr.Step(), expected[step]);
   kvpr.LeaveAll();
   EXPECT_EQ(recomputed, (std::vector<int64_t>{640 + 300, 0, 0, 0}));
+}
+
+// Whoever begins with the sequence's KV reads it from the store.
+TEST_P(KvprXInsteadTest, IsSettledOnceAStepHasHadTheSequence) {
+  KvprWorld kvpr = World({700, 300}, kSteps, 128), whole = World({700, 300}, kSteps, 0);
+  kvpr.UseKvpr(SplitAt(0));
+  whole.UseKvpr(SplitAt(0));
+  EXPECT_FALSE(kvpr.Settle(0));
+  EXPECT_TRUE(whole.Settle(0)) << "its KV came";
+  kvpr.Step({1});
+  EXPECT_FALSE(kvpr.Settle(0));
+  for (int step = 0; step < 2; ++step) {
+    kvpr.Step({0});
+    EXPECT_TRUE(kvpr.Settle(0));
+    for (int64_t layer = 0; layer < kvpr.store().options().layers; ++layer) {
+      const std::vector<std::byte> stored = kvpr.Stored(0, layer);
+      std::vector<float> values(stored.size() / sizeof(float));
+      std::memcpy(values.data(), stored.data(), stored.size());
+      EXPECT_TRUE(std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); })) << layer;
+    }
+  }
 }
 
 TEST_P(KvprXInsteadTest, TheHostHasItOnceItIsInTheStore) {

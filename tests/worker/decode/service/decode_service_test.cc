@@ -551,7 +551,7 @@ TEST_F(DecodeServiceKnown, AChainsRestIsHandedOffBehindExactlySoMany) {
   FillHashKv(*store_, next);
   EXPECT_EQ(*Generate(ToProto(next)), ExpectedTokens(next));
   request.set_least_known_tokens(100);
-  EXPECT_EQ(BlamedField(TryReserve(request).status()), "least_known_tokens");
+  EXPECT_EQ(TryReserve(request)->known_tokens(), 100) << "not a block";
   request.clear_least_known_tokens();
   EXPECT_EQ(BlamedField(TryReserve(request).status()), "rest_handed");
 }
@@ -712,6 +712,34 @@ TEST_F(DecodeServiceX, AsksForNoneWhereTheChainHasNotThatOfTheWholePrompt) {
     const LeaseId lease = LeaseFromProto(reply->lease());
     Fill(lease, SliceKind::kKv);
     EXPECT_TRUE(store_->Complete(lease).fired());
+  }
+}
+
+// Sequences that ended have left it beside their KV, or have not.
+TEST_F(DecodeServiceX, OfAChainsRestAsksForXWhereWhatIsKnownHasIt) {
+  for (const bool kept_with_x : {false, true}) {
+    const std::vector<int32_t> ids(kKvBlockTokens + 10, kept_with_x ? 4 : 5);
+    const LeaseId ended = *store_->Reserve(
+        {.prompt_tokens = kKvBlockTokens, .total_tokens = kKvBlockTokens, .with_x = kept_with_x});
+    for (int64_t layer = 0; layer < HashModel::kLayers; ++layer) {
+      for (const SliceKind kind : {SliceKind::kKv, SliceKind::kX}) {
+        if (kind == SliceKind::kX && !kept_with_x) continue;
+        EXPECT_TRUE(store_->BeginWrite(ended, layer, 0, kKvBlockTokens, kind)->Commit().Wait().ok());
+      }
+    }
+    store_->Open(ended)->Keep(absl::MakeSpan(ids).first(kKvBlockTokens));
+    v1::ReserveRequest request;
+    request.set_prompt_tokens(kKvBlockTokens + 10);
+    request.set_total_tokens(kKvBlockTokens + 20);
+    request.set_least_known_tokens(kKvBlockTokens);
+    request.set_rest_handed(true);
+    request.mutable_prompt_ids()->Assign(ids.begin(), ids.end());
+    v1::ReserveReply reply;
+    grpc::ClientContext context;
+    ASSERT_TRUE(stub_->Reserve(&context, request, &reply).ok());
+    EXPECT_EQ(reply.known_tokens(), kKvBlockTokens);
+    EXPECT_EQ(reply.x_tokens(), kept_with_x ? kKvBlockTokens + 10 : 0);
+    EXPECT_EQ(reply.kv_from(), 0);
   }
 }
 
