@@ -312,7 +312,7 @@ TEST_F(RandomisedKnown, EveryoneReadsItsOwnAndNothingLeaks) {
       for (Runner& runner : runners_) runner.dead = true;
       std::erase_if(runners_, [](const Runner& runner) { return !runner.open.has_value(); });
       ASSERT_EQ(store_->stats().kept_bytes, 0);
-    } else if (action == 4 && Pick(300) == 0) {
+    } else if (action == 5 && Pick(300) == 0) {
       Forget();
     } else if (!runners_.empty()) {
       Act(std::next(runners_.begin(), Pick(static_cast<int64_t>(runners_.size()))));
