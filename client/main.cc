@@ -37,6 +37,7 @@ int main(int argc, char** argv) {
   runahead::AddDetokenizeCommand(app, &command);
   runahead::AddHealthCommand(app, &command);
   runahead::AddModelsCommand(app, &command);
+  runahead::AddCacheCommand(app, &command);
   runahead::AddPullCommand(app, &command);
   runahead::AddTraceCommand(app, &command);
   runahead::AddProfileCommand(app, &command);

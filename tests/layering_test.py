@@ -24,7 +24,7 @@ LAYERS = {
     "worker/link/tcp": 2, "worker/link/message": 2, "worker/link/device": 2,
     "worker/prefill": 3, "worker/decode": 3, "worker/service": 3, "worker/prefill/service": 3,
     "worker/decode/service": 3, "worker/decode/kvpr": 3, "server/router": 3, "server/gateway": 3,
-    "client/base": 3, "client/bench": 3, "client/generate": 3, "client/health": 3, "client/models": 3, "client/keys": 3, "client/kvpr": 3, "client/measure": 3, "client/plan": 3,
+    "client/base": 3, "client/bench": 3, "client/cache": 3, "client/generate": 3, "client/health": 3, "client/models": 3, "client/keys": 3, "client/kvpr": 3, "client/measure": 3, "client/plan": 3,
     "client/profile": 3, "client/trace": 3, "client/up": 3,
 }
 ASSEMBLY = {"worker"}  # its main, in pieces
@@ -44,6 +44,7 @@ SIDEWAYS = {
     "worker/decode/service": {"worker/decode", "worker/service"},
     "worker/decode/kvpr": {"worker/decode"},
     "client/bench": {"client/base", "client/measure"},
+    "client/cache": {"client/base"},
     "client/generate": {"client/base"},
     "client/health": {"client/base"},
     "client/models": {"client/base"},

@@ -200,6 +200,7 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
     service.kv_from = [demand = lanes->demand](int64_t prompt_tokens) { return demand->KvFrom(prompt_tokens); };
   }
   role->service_ = std::make_unique<DecodeService>(*role->engine_, *role->store_, std::move(service));
+  role->kept_service_ = std::make_unique<KeptKvService>(*role->store_, [&report] { report.Update(); });
   return role;
 }
 

@@ -10,6 +10,7 @@
 #include "worker/decode/engine.h"
 #include "worker/decode/kvpr/profile.h"
 #include "worker/decode/service/decode_service.h"
+#include "worker/decode/service/kept_kv_service.h"
 #include "worker/decode/slice_carrier.h"
 #include "worker/decode/store_report.h"
 #include "worker/handoff/epoch_sender.h"
@@ -48,6 +49,7 @@ class DecodeRole {
   bool keeps_beginnings() const { return engine_->CheckKnown().ok(); }
   bool lends_beginnings() const { return engine_->CheckLends().ok(); }
   DecodeService& service() { return *service_; }
+  KeptKvService& kept_service() { return *kept_service_; }
   // Where slices of this very process go.
   SliceReceiver& receiver() { return *receiver_; }
   // What was measured of the device's link; none where KV does not come over one.
@@ -81,6 +83,7 @@ class DecodeRole {
   RowForm kv_form_ = RowForm::kF32;
   std::unique_ptr<DecodeEngine> engine_;
   std::unique_ptr<DecodeService> service_;
+  std::unique_ptr<KeptKvService> kept_service_;
 };
 
 }  // namespace runahead

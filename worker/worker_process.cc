@@ -134,6 +134,7 @@ struct WorkerProcess::Parts {
   std::unique_ptr<MemberDoor> door;
   std::unique_ptr<KeyedWorker> keyed_control;
   std::unique_ptr<KeyedDecode> keyed_decode;
+  std::unique_ptr<KeyedKeptKv> keyed_kept;
   std::unique_ptr<RpcServer> server;
   std::unique_ptr<MetricsServer> metrics_server;
 
@@ -257,8 +258,8 @@ absl::StatusOr<std::shared_ptr<const Model>> WorkerProcess::Parts::LoadBySchedul
 }
 
 absl::StatusOr<std::shared_ptr<GrammarSource>> WorkerProcess::Parts::MakeGrammars() const {
-  const auto open = [path = options.model, meant = fingerprints.tokenizer]()
-      -> absl::StatusOr<std::shared_ptr<const Tokenizer>> {
+  const auto open = [path = options.model,
+                     meant = fingerprints.tokenizer]() -> absl::StatusOr<std::shared_ptr<const Tokenizer>> {
     RUNAHEAD_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(path));
     if (TokenizerFingerprint(*opened.file) == meant) return Tokenizer::FromModel(*opened.file);
     return absl::FailedPreconditionError(
@@ -283,8 +284,8 @@ absl::Status WorkerProcess::Parts::StartRoles() {
     RUNAHEAD_ASSIGN_OR_RETURN(prefill_memory, PrefillRole::AllocateMemory(options, *device));
   }
   if (options.decode()) {
-    RUNAHEAD_ASSIGN_OR_RETURN(
-        decode, DecodeRole::Create(options, *device, model, incarnation, step_rows, prompt_rows.because, grammars, *metrics));
+    RUNAHEAD_ASSIGN_OR_RETURN(decode, DecodeRole::Create(options, *device, model, incarnation, step_rows,
+                                                         prompt_rows.because, grammars, *metrics));
   }
   for_epochs = std::make_unique<EpochParts>(
       EpochParts{options, key, link_tls, link_host, incarnation, *device, peer_comms.get(), model, fingerprints,
@@ -365,6 +366,8 @@ absl::Status WorkerProcess::Parts::Serve() {
     keyed_decode = std::make_unique<KeyedDecode>(*door, decode->service());
     rpc.services.push_back(keyed_decode.get());
     rpc.health_names.push_back("runahead.v1.Decode");
+    keyed_kept = std::make_unique<KeyedKeptKv>(*door, decode->kept_service());
+    rpc.services.push_back(keyed_kept.get());
   }
   RUNAHEAD_ASSIGN_OR_RETURN(server, RpcServer::Start(rpc));
   if (decode != nullptr) decode->service().SetGate(server->gate());

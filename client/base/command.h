@@ -25,6 +25,7 @@ void AddTokenizeCommand(CLI::App& app, Command* chosen);
 void AddDetokenizeCommand(CLI::App& app, Command* chosen);
 void AddHealthCommand(CLI::App& app, Command* chosen);
 void AddModelsCommand(CLI::App& app, Command* chosen);
+void AddCacheCommand(CLI::App& app, Command* chosen);
 void AddPullCommand(CLI::App& app, Command* chosen);
 void AddTraceCommand(CLI::App& app, Command* chosen);
 void AddProfileCommand(CLI::App& app, Command* chosen);

@@ -35,10 +35,7 @@ absl::Status WhyNotConnected(const std::shared_ptr<grpc::Channel>& channel, bool
   return explained == status ? absl::OkStatus() : explained;
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<v1::Inference::StubInterface>> Connect(const RouterFlags& router,
-                                                                      absl::Duration timeout) {
+absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectedChannel(const RouterFlags& router, absl::Duration timeout) {
   const std::string& address = router.address;
   RUNAHEAD_RETURN_IF_ERROR(InFlag("--router", ParseHostPort(address).status()));
   RUNAHEAD_RETURN_IF_ERROR(CheckApiKey(router.api_key));
@@ -53,7 +50,21 @@ absl::StatusOr<std::unique_ptr<v1::Inference::StubInterface>> Connect(const Rout
                                                     " of --timeout; is a router running there?"));
   }
   RUNAHEAD_RETURN_IF_ERROR(ready);
+  return channel;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<v1::Inference::StubInterface>> Connect(const RouterFlags& router,
+                                                                      absl::Duration timeout) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel, ConnectedChannel(router, timeout));
   return v1::Inference::NewStub(channel);
+}
+
+absl::StatusOr<std::unique_ptr<v1::Cache::StubInterface>> ConnectToCache(const RouterFlags& router) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel,
+                            ConnectedChannel(router, absl::InfiniteDuration()));
+  return v1::Cache::NewStub(channel);
 }
 
 absl::Status WithTlsFlags(const absl::Status& status, bool speaks_tls) {

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/base/router_flags.h"
+#include "runahead/v1/cache.grpc.pb.h"
 #include "runahead/v1/inference.grpc.pb.h"
 
 namespace runahead {
@@ -16,6 +17,9 @@ namespace runahead {
 // TLS with it failed; DEADLINE_EXCEEDED: nor within `timeout`, the user's own limit, where that is shorter.
 absl::StatusOr<std::unique_ptr<v1::Inference::StubInterface>> Connect(
     const RouterFlags& router, absl::Duration timeout = absl::InfiniteDuration());
+
+// The same for the router's other service.
+absl::StatusOr<std::unique_ptr<v1::Cache::StubInterface>> ConnectToCache(const RouterFlags& router);
 
 // Behind a connection's failure, what to do about TLS where it failed there.
 absl::Status WithTlsFlags(const absl::Status& status, bool speaks_tls);

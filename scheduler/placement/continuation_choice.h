@@ -29,6 +29,7 @@ inline double FactorBeside(const ContinuationView& view) {
 struct ContinuationOffer {
   int64_t least_known_tokens = 0;  // that it must have; 0: a chain is better in any case
   double rest_s = 0;               // by what it is said to have; where no times are known, tokens in place of seconds
+  double whole_s = 0;              // ContinuationView::chain_s; 0: no times are known
 };
 
 // The least is what makes the rest come sooner from the worker than all from a chain. `on_one_s` gives 0 where no times
@@ -54,13 +55,14 @@ inline ContinuationOffer OfferToContinue(const ContinuationView& view,
   }
   const double rest =
       timed ? SecondsOfRest(view.prompt_tokens, most, on_one_s) : static_cast<double>(view.prompt_tokens - most);
-  return {least, rest * FactorBeside(view)};
+  return {least, rest * FactorBeside(view), timed ? view.chain_s : 0};
 }
 
 // What a chain offers that gets KV of a beginning from a decode worker.
 struct BehindOffer {
   int64_t known_tokens = 0;  // of which it gets KV; 0: a chain that computes all is better, or as good
   double rest_s = 0;         // until the first token; where no times are known, tokens in place of seconds
+  double whole_s = 0;        // likewise by a chain that computes all; 0: no times are known
 };
 
 // A chain takes prefill workers from others, and KV moves: it must be sooner by a tenth than the worker that has the KV.
@@ -77,7 +79,7 @@ inline BehindOffer OfferBehind(int64_t prompt_tokens, int64_t brought, double wh
   const bool timed = whole_s > 0 && rest_s > 0;
   const bool pays = timed ? rest_s < whole_s : 2 * brought >= prompt_tokens;
   if (brought < kLeastKnownTokens || !pays) return {};
-  return {brought, timed ? rest_s : static_cast<double>(prompt_tokens - brought)};
+  return {brought, timed ? rest_s : static_cast<double>(prompt_tokens - brought), timed ? whole_s : 0};
 }
 
 // Whether to wait for known_tokens, which a worker is expected to have in `wait_s`, and have the rest computed there,

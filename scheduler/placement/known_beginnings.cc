@@ -59,4 +59,26 @@ int64_t KnownBeginnings::tokens() const {
   return tokens;
 }
 
+KnownBeginnings::Size KnownBeginnings::SizeOfTree(const Tree& tree, std::optional<absl::string_view> salt) {
+  if (!salt.has_value()) return {tree.tokens(), BytesOf(tree)};
+  const Tree::Size size = tree.SizeOf(*salt);
+  return {size.tokens, size.nodes * kNodeBytes + size.tokens * static_cast<int64_t>(sizeof(int32_t))};
+}
+
+KnownBeginnings::Size KnownBeginnings::SizeOf(const Life& worker, std::optional<absl::string_view> salt) const {
+  const auto tree = trees_.find(worker);
+  return tree == trees_.end() ? Size() : SizeOfTree(*tree->second, salt);
+}
+
+KnownBeginnings::Size KnownBeginnings::SizeOfAll(std::optional<absl::string_view> salt) const {
+  Size size;
+  for (const auto& [life, tree] : trees_) size += SizeOfTree(*tree, salt);
+  return size;
+}
+
+void KnownBeginnings::Forget(std::optional<absl::string_view> salt) {
+  if (!salt.has_value()) return trees_.clear();
+  for (const auto& [life, tree] : trees_) tree->RemoveSalt(*salt);
+}
+
 }  // namespace runahead

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/string_view.h"
@@ -47,6 +48,23 @@ class KnownBeginnings {
 
   int64_t tokens() const;  // of all workers
 
+  struct Size {
+    int64_t tokens = 0;
+    int64_t bytes = 0;  // that they take here
+    Size& operator+=(const Size& more) {
+      tokens += more.tokens;
+      bytes += more.bytes;
+      return *this;
+    }
+  };
+  // What the worker may have, of all salts or of one.
+  Size SizeOf(const Life& worker, std::optional<absl::string_view> salt = std::nullopt) const;
+  // Likewise of all workers.
+  Size SizeOfAll(std::optional<absl::string_view> salt = std::nullopt) const;
+
+  // Whatever was learned until now, of all salts or of one, is known no more.
+  void Forget(std::optional<absl::string_view> salt);
+
  private:
   // Tokens that stand in one node. Beginnings are known by the token all the same, but for what is Gone.
   static constexpr int64_t kChunkTokens = 256;
@@ -59,6 +77,7 @@ class KnownBeginnings {
   using Tree = PrefixTree<Chunk>;
 
   static int64_t BytesOf(const Tree& tree);
+  static Size SizeOfTree(const Tree& tree, std::optional<absl::string_view> salt);
 
   const int64_t most_bytes_;
   std::map<Life, std::unique_ptr<Tree>> trees_;

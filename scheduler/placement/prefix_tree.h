@@ -49,6 +49,25 @@ class PrefixTree {
   int64_t nodes() const { return nodes_; }
   int64_t tokens() const { return tokens_; }  // of all nodes
 
+  // The same of one salt's. Takes as long as it takes to look at each of its nodes.
+  struct Size {
+    int64_t nodes = 0, tokens = 0;
+  };
+  Size SizeOf(absl::string_view salt) const {
+    Size size;
+    const auto root = roots_.find(salt);
+    std::vector<const Node*> left;
+    if (root != roots_.end()) left.push_back(root->second.get());
+    while (!left.empty()) {
+      const Node* const node = left.back();
+      left.pop_back();
+      if (node->parent != nullptr) ++size.nodes;
+      size.tokens += static_cast<int64_t>(node->ids.size());
+      for (const std::unique_ptr<Node>& child : node->children) left.push_back(child.get());
+    }
+    return size;
+  }
+
   // The longest; no tokens where nothing begins as `ids` do. Changes nothing.
   Known Find(absl::string_view salt, absl::Span<const int32_t> ids) const {
     Known known;
@@ -120,6 +139,27 @@ class PrefixTree {
     Remove(oldest);
     if (parent.parent == nullptr && parent.children.empty()) roots_.erase(std::string(parent.salt));
     return value;
+  }
+
+  // All sequences of the salt are known no more. Returns the values of their chunks.
+  std::vector<Value> RemoveSalt(absl::string_view salt) {
+    std::vector<Value> removed;
+    const auto root = roots_.find(salt);
+    if (root == roots_.end()) return removed;
+    for (Node* at = root->second.get(); at != nullptr;) {
+      if (!at->children.empty()) {
+        at = at->children.back().get();
+        continue;
+      }
+      Node* const parent = at->parent;
+      if (parent != nullptr) {
+        removed.push_back(std::move(at->value));
+        Remove(*at);
+      }
+      at = parent;
+    }
+    roots_.erase(root);
+    return removed;
   }
 
  private:

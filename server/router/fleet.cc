@@ -283,6 +283,11 @@ std::vector<v1::LaneProfile> Fleet::lane_profiles() const {
   return profiles;
 }
 
+std::string Fleet::Note(int index) const {
+  MutexLock lock(mu_);
+  return NoteOf(states_[index]);
+}
+
 std::string Fleet::Notes(WorkerRole role) const {
   MutexLock lock(mu_);
   std::string notes;
@@ -291,9 +296,7 @@ std::string Fleet::Notes(WorkerRole role) const {
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (!HasRole(i, role) || states_[i].address.empty()) continue;
     absl::StrAppend(&notes, notes.empty() ? "" : "; ", states_[i].address, ": ",
-                    ejected[i]               ? "left out for a time, for it fails again and again"
-                    : states_[i].interrupted ? "its control stream broke, and is being resumed"
-                                             : states_[i].note);
+                    ejected[i] ? "left out for a time, for it fails again and again" : NoteOf(states_[i]));
     if (role == WorkerRole::kDecode) continue;
     const int index = static_cast<int>(i);
     if (broken_.edges.contains(index)) absl::StrAppend(&notes, ", but its edge to the next is broken");

@@ -166,6 +166,8 @@ class Fleet {
   // Whether some worker of the role is away, and all that are, are refused: such a one stays so until somebody starts
   // others in its place or in that of the rest.
   bool OnlyRefusedAway(WorkerRole role) const RUNAHEAD_EXCLUDES(mu_);
+  // Says for people how it stands with the worker.
+  std::string Note(int index) const RUNAHEAD_EXCLUDES(mu_);
   // Says for people what is wrong with each worker of the role.
   std::string Notes(WorkerRole role) const RUNAHEAD_EXCLUDES(mu_);
 
@@ -189,6 +191,9 @@ class Fleet {
 
   static bool Ready(const State& state) {
     return state.live != nullptr && state.state == WorkerState::kReady && !state.interrupted;
+  }
+  static std::string NoteOf(const State& state) {
+    return state.interrupted ? "its control stream broke, and is being resumed" : state.note;
   }
   bool HasRole(size_t index, WorkerRole role) const;
   void Reset(State& state, WorkerState to, std::string note) RUNAHEAD_REQUIRES(mu_);

@@ -20,13 +20,6 @@
 namespace runahead {
 namespace {
 
-CallDoor WithKeys(CallDoor door, KeyDoor* keys) {
-  if (keys != nullptr) {
-    door.admit = [keys](const grpc::ServerContextBase& context) { return keys->Admit(context); };
-  }
-  return door;
-}
-
 // What JSON takes once it is parsed, for each of its bytes (kMaxChatJsonBytes).
 constexpr size_t kParsedJson = 40;
 
@@ -68,22 +61,6 @@ int StepThreads() {
 }
 
 }  // namespace
-
-// A call whose answer comes from elsewhere; holds its pass until gRPC is done with it.
-class HoldingReactor final : public grpc::ServerUnaryReactor {
- public:
-  explicit HoldingReactor(DrainGate::Pass pass) : pass_(std::move(pass)) {}
-
-  // Cancelled when the client goes away or its deadline passes.
-  CancelToken& cancel() { return cancel_; }
-
- private:
-  void OnCancel() override { cancel_.Cancel(absl::CancelledError("the call has ended")); }
-  void OnDone() override { delete this; }
-
-  DrainGate::Pass pass_;
-  CancelToken cancel_;
-};
 
 InferenceService::InferenceService(const RouterParts& parts, const ServiceLimits& limits, CallDoor door, KeyDoor* keys)
     : MessageService(WithKeys(std::move(door), keys)),

@@ -17,6 +17,7 @@
 #include "runahead/v1/inference.grpc.pb.h"
 #include "server/base/drain_gate.h"
 #include "server/router/generate_reactor.h"
+#include "server/router/holding_reactor.h"
 #include "server/router/key_door.h"
 #include "server/router/request_timeout.h"
 #include "server/router/session.h"
@@ -26,8 +27,6 @@
 #include "server/task/thread_executor.h"
 
 namespace runahead {
-
-class HoldingReactor;
 
 struct ServiceLimits {
   int max_sessions = 1024;  // requests that run at once and have no token yet, nor wait for decode memory

@@ -108,6 +108,13 @@ absl::StatusOr<std::shared_ptr<KeyAccount>> KeyDoor::Find(const grpc::ServerCont
   return account;
 }
 
+CallDoor WithKeys(CallDoor door, KeyDoor* keys) {
+  if (keys != nullptr) {
+    door.admit = [keys](const grpc::ServerContextBase& context) { return keys->Admit(context); };
+  }
+  return door;
+}
+
 absl::StatusOr<RequestOwner> OwnerOf(const grpc::ServerContextBase& context, const KeyDoor* door,
                                      v1::GenerateRequest& request) {
   RUNAHEAD_ASSIGN_OR_RETURN(std::string tenant, TenantOf(context));

@@ -14,6 +14,7 @@
 #include "server/router/key_account.h"
 #include "server/router/key_metrics.h"
 #include "server/router/key_ring.h"
+#include "server/rpc/message_call.h"
 
 namespace runahead {
 
@@ -44,6 +45,9 @@ class KeyDoor {
   Clock& clock_;
   RareLine stranger_{absl::Seconds(10)};
 };
+
+// `door` for callers with a key alone, where there are keys: `keys`, which outlive it, may be null.
+CallDoor WithKeys(CallDoor door, KeyDoor* keys);
 
 // Whose a request is.
 struct RequestOwner {

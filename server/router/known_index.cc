@@ -56,6 +56,25 @@ KnownIndex::Rest::~Rest() {
   if (--index_.rests_[worker_] == 0) index_.rests_.erase(worker_);
 }
 
+KnownBeginnings::Size KnownIndex::SizeOf(const LiveWorker& worker, std::optional<absl::string_view> salt) {
+  MutexLock lock(mu_);
+  return known_.SizeOf(LifeOf(worker), salt);
+}
+
+KnownBeginnings::Size KnownIndex::SizeOfAll(std::optional<absl::string_view> salt) {
+  ForgetOthers();
+  MutexLock lock(mu_);
+  return known_.SizeOfAll(salt);
+}
+
+int64_t KnownIndex::Forget(std::optional<absl::string_view> salt) {
+  MutexLock lock(mu_);
+  const int64_t tokens = known_.SizeOfAll(salt).tokens;
+  known_.Forget(salt);
+  ShowSize();
+  return tokens;
+}
+
 // Found by looking at who is there: news of a loss need not wait for this lock.
 void KnownIndex::ForgetOthers() {
   std::vector<size_t> seats(fleet_.workers().size());
@@ -66,7 +85,12 @@ void KnownIndex::ForgetOthers() {
   }
   MutexLock lock(mu_);
   known_.Retain(lives);
-  metrics_.SetKnownIndex(known_.tokens());
+  ShowSize();
+}
+
+void KnownIndex::ShowSize() {
+  const KnownBeginnings::Size size = known_.SizeOfAll();
+  metrics_.SetKnownIndex(size.tokens, size.bytes);
 }
 
 }  // namespace runahead

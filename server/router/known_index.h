@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -62,9 +63,18 @@ class KnownIndex {
   void Gone(const LiveWorker& worker, absl::string_view salt, absl::Span<const int32_t> ids, int64_t least)
       RUNAHEAD_EXCLUDES(mu_);
 
+  // What the worker, or all workers, may have: of all salts, or of one.
+  KnownBeginnings::Size SizeOf(const LiveWorker& worker, std::optional<absl::string_view> salt) RUNAHEAD_EXCLUDES(mu_);
+  KnownBeginnings::Size SizeOfAll(std::optional<absl::string_view> salt) RUNAHEAD_EXCLUDES(mu_);
+
+  // Nobody has anything any more of what was learned until now, of all salts or of one. Returns how many tokens that
+  // was.
+  int64_t Forget(std::optional<absl::string_view> salt) RUNAHEAD_EXCLUDES(mu_);
+
  private:
   // What workers had that are gone, or drain, is forgotten.
   void ForgetOthers() RUNAHEAD_EXCLUDES(mu_);
+  void ShowSize() RUNAHEAD_REQUIRES(mu_);
 
   const bool on_;
   const Fleet& fleet_;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "runahead/v1/kept.grpc.pb.h"
 #include "runahead/v1/worker.grpc.pb.h"
 #include "server/base/hearing.h"
 #include "server/router/cancel_token.h"
@@ -29,6 +30,7 @@ struct LiveWorker {
   std::string address;  // host:port, as listed
   v1::Capabilities capabilities;
   std::shared_ptr<v1::Decode::StubInterface> decode;                    // null unless it decodes
+  std::shared_ptr<v1::KeptKv::StubInterface> kept;                      // likewise
   std::shared_ptr<CancelToken> lost = std::make_shared<CancelToken>();  // cancelled with UNAVAILABLE when it is lost
   // Set before `lost` is cancelled where it stopped because it was asked to, or was let go: that is no death.
   std::shared_ptr<std::atomic<bool>> let_go = std::make_shared<std::atomic<bool>>(false);

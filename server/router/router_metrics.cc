@@ -64,6 +64,7 @@ int WidthIndex(int chain_width) {
 }
 
 constexpr char kBrokenPathsHelp[] = "Paths between living workers that do not work now";
+constexpr char kSavedHelp[] = "By which first tokens came sooner for a known beginning";
 
 }  // namespace
 
@@ -103,8 +104,15 @@ RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
                                      "How often one whose turn was later was computed before a request")),
       beginnings_awaited_(registry.AddCounter("runahead_beginnings_awaited_total",
                                               "Requests that waited for the prompt of another, which begins alike")),
+      known_seconds_predicted_(
+          registry.AddCounter("runahead_known_seconds_saved_total", kSavedHelp, {{"as", "predicted"}})),
+      known_seconds_measured_(
+          registry.AddCounter("runahead_known_seconds_saved_total", kSavedHelp, {{"as", "measured"}})),
+      known_seconds_lost_(registry.AddCounter("runahead_known_seconds_lost_total",
+                                              "By which first tokens came later for a known beginning")),
       known_index_tokens_(
           registry.AddGauge("runahead_known_index_tokens", "Tokens of sequences that decode workers may have KV of")),
+      known_index_bytes_(registry.AddGauge("runahead_known_index_bytes", "Memory that the index of these takes")),
       retry_budget_(registry.AddGauge("runahead_retry_budget", "Requests that may be tried again now")),
       requests_in_flight_(registry.AddGauge("runahead_requests_in_flight",
                                             "Requests whose client does not have all of its answer yet")),
@@ -292,8 +300,15 @@ void RouterMetrics::CountKnownPromptTokens(RestBy rest, int64_t tokens) {
   known_prompt_tokens_[static_cast<int>(rest)]->Increment(static_cast<double>(tokens));
 }
 
-void RouterMetrics::SetKnownIndex(int64_t tokens) {
+void RouterMetrics::CountSavedByKnown(absl::Duration predicted, absl::Duration measured) {
+  known_seconds_predicted_.Increment(absl::ToDoubleSeconds(std::max(predicted, absl::ZeroDuration())));
+  known_seconds_measured_.Increment(absl::ToDoubleSeconds(std::max(measured, absl::ZeroDuration())));
+  known_seconds_lost_.Increment(absl::ToDoubleSeconds(std::max(-measured, absl::ZeroDuration())));
+}
+
+void RouterMetrics::SetKnownIndex(int64_t tokens, int64_t bytes) {
   known_index_tokens_.Set(static_cast<double>(tokens));
+  known_index_bytes_.Set(static_cast<double>(bytes));
 }
 
 void RouterMetrics::SetRetryBudget(double retries) {

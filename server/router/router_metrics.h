@@ -74,8 +74,8 @@ inline constexpr int kMoveResults = 5;
 enum class ContinuationResult { kTaken, kGone, kRefused };
 inline constexpr int kContinuationResults = 3;
 
-// A decode worker has KV of a prompt's beginning. The rest is computed by that worker (kDecode), or by a chain that gets
-// the KV from it (kChain).
+// A decode worker has KV of a prompt's beginning. The rest is computed by that worker (kDecode), or by a chain that
+// gets the KV from it (kChain).
 enum class RestBy { kDecode, kChain };
 inline constexpr int kRestsBy = 2;
 
@@ -141,8 +141,16 @@ class RouterMetrics {
   void CountBeginningAwaited();
   // Of a prompt so many tokens need not be computed.
   void CountKnownPromptTokens(RestBy rest, int64_t tokens);
-  // The router's index of beginnings has so many tokens.
-  void SetKnownIndex(int64_t tokens);
+  // Of all prompts so many tokens since the start: accepted, and known where this one computed the rest.
+  int64_t prompt_tokens() const { return static_cast<int64_t>(prompt_tokens_.Value()); }
+  int64_t known_prompt_tokens(RestBy rest) const {
+    return static_cast<int64_t>(known_prompt_tokens_[static_cast<int>(rest)]->Value());
+  }
+  // A first token came so much sooner than it was expected of a chain that computes all: as predicted, and as it was
+  // then. Less than 0: later.
+  void CountSavedByKnown(absl::Duration predicted, absl::Duration measured);
+  // The router's index of beginnings has so many tokens, and takes so many bytes.
+  void SetKnownIndex(int64_t tokens, int64_t bytes);
   // How many more requests may be tried again now.
   void SetRetryBudget(double retries);
 
@@ -186,7 +194,8 @@ class RouterMetrics {
   std::array<Counter*, kContinuationResults> continuations_;
   Counter& beginnings_awaited_;
   std::array<Counter*, kRestsBy> known_prompt_tokens_;
-  Gauge& known_index_tokens_;
+  Counter &known_seconds_predicted_, &known_seconds_measured_, &known_seconds_lost_;
+  Gauge &known_index_tokens_, &known_index_bytes_;
   Gauge& retry_budget_;
   Gauge& requests_in_flight_;
   Gauge& queue_depth_;

@@ -21,6 +21,7 @@
 #include "server/base/tls_metrics.h"
 #include "server/base/tls_options.h"
 #include "server/engine/engine_service.h"
+#include "server/router/cache_service.h"
 #include "server/router/inference_service.h"
 #include "server/router/key_door.h"
 #include "server/router/key_metrics.h"
@@ -224,6 +225,7 @@ struct RouterProcess::Parts {
             options.dns_period, RealClock()),
         service(router, {options.max_sessions, options.stall_timeout, options.max_streams}, memory.door(),
                 keys.door.get()),
+        cache(router, memory.door(), keys.door.get()),
         engine(EnginePartsOf(router, std::move(archive), options.stall_timeout),
                EngineDoor(memory.door(), keys.door.get())) {}
 
@@ -249,6 +251,7 @@ struct RouterProcess::Parts {
   WorkerRegistry workers;
   ServiceWatch membership;
   InferenceService service;
+  CacheService cache;
   EngineService engine;
   std::unique_ptr<RpcServer> server;
   std::unique_ptr<MetricsServer> metrics_server;
@@ -288,7 +291,7 @@ absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const Router
   RpcServerOptions rpc;
   rpc.listen = options.process.listen;
   rpc.keep_alive = kPublicKeepAlive;
-  rpc.services = {&parts->service, &parts->engine};
+  rpc.services = {&parts->service, &parts->cache, &parts->engine};
   rpc.health_names = {kServiceName, kEngineName};
   rpc.port = PortOptionsOf(options.process, parts->connections);
   rpc.port.receive_buffer = kReceiveBuffer;
@@ -301,6 +304,7 @@ absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const Router
   }
   RUNAHEAD_ASSIGN_OR_RETURN(parts->server, RpcServer::Start(rpc));
   parts->service.SetGate(&parts->server->gate());
+  parts->cache.SetGate(&parts->server->gate());
   parts->engine.Connect(parts->server->InProcessChannel(), parts->server->gate(),
                         [server = parts->server.get()] { return server->serving().ok(); });
   const auto health = [server = parts->server.get()] { return server->port_status(); };

@@ -251,6 +251,7 @@ void Session::SendTokens(const google::protobuf::RepeatedPtrField<v1::SampledTok
   if (!first) return;
   report_.Lap(TtftStage::kFirstToken);
   report_.FirstToken(static_cast<int64_t>(prompt_.size()), width(), /*of_call=*/!role_.later());
+  CountSaving();
   router_.metrics.CountExpectedOutput(expected_output_ - brought_);
 }
 

@@ -164,6 +164,8 @@ class Session {
     std::shared_ptr<const LiveWorker> worker;
     int64_t least_tokens = 0;  // that it must have
     double rest_s = 0;         // until the first token, as ContinuationOffer
+    double whole_s = 0;        // likewise
+    double expected_s = 0;     // rest_s, as it is expected and not as it counts in the choice
     bool by_chain = false;     // computes the rest, behind exactly least_tokens; else the worker does
   };
   Task<std::optional<Continuation>> ChooseContinuation() const;
@@ -192,6 +194,9 @@ class Session {
   }
   bool continues() const { return run_ == nullptr && lease_ != nullptr; }  // of an attempt
   void BeginContinuation();
+  // What it saves, or loses, is counted with its first token.
+  void BeginSaving(const Continuation& chosen);
+  void CountSaving();
   Task<absl::Status> Prefill();  // to the tail's token, which is the answer's first unless it has some
   // What ended the attempt, where not the client or its deadline.
   PrefillRun::Failure FailureOf(const absl::Status& status) const;
@@ -274,7 +279,14 @@ class Session {
   int32_t brought_ = 0;          // of the answer's tokens, those that came with the request
   int32_t expected_output_ = 0;  // tokens, by what was known when the lease was asked for
   ChainRequest chain_;
-  std::optional<Continuation> behind_;  // chain_ begins behind it: by_chain; absent: it computes the whole prompt
+  // The request goes on from a known beginning, chosen then. From there to its first token was to take whole_s by a
+  // chain that computes all, and rest_s as it goes on.
+  struct Saving {
+    absl::Time since;
+    double whole_s = 0, rest_s = 0;
+  };
+  std::optional<Saving> saving_;              // absent, too, where no times are known
+  std::optional<Continuation> behind_;        // chain_ begins behind it: by_chain; absent: it computes the whole prompt
   std::optional<FleetQueue::Ticket> ticket_;  // until the end: who is placed anew has its old turn
   Failover failover_;
   v1::Plan plan_;  // of what was started last

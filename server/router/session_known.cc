@@ -33,13 +33,14 @@ Task<std::optional<Session::Continuation>> Session::ChooseContinuation() const {
     const auto better = [&](int64_t tokens, double rest_s) { return tokens > 0 && (!best || rest_s < best->rest_s); };
     const v1::Capabilities& able = found.worker->capabilities;
     if (able.keeps_beginnings() && better(offer.least_known_tokens, offer.rest_s)) {
-      best = {found.worker, offer.least_known_tokens, offer.rest_s};
+      best = {found.worker, offer.least_known_tokens, offer.rest_s, offer.whole_s, offer.rest_s};
     }
     if (!able.lends_beginnings() || !MayBeginBehind()) continue;
-    const BehindOffer behind =
-        router_.queue.OfferBehindKnown(found.tokens, *ticket_, chain_, *table, max_tokens_ > 1);
+    const BehindOffer behind = router_.queue.OfferBehindKnown(found.tokens, *ticket_, chain_, *table, max_tokens_ > 1);
     const double counted_s = behind.rest_s * kChainBehindCosts;
-    if (better(behind.known_tokens, counted_s)) best = {found.worker, behind.known_tokens, counted_s, true};
+    if (better(behind.known_tokens, counted_s)) {
+      best = {found.worker, behind.known_tokens, counted_s, behind.whole_s, behind.rest_s, true};
+    }
   }
   co_return best;
 }
@@ -64,6 +65,7 @@ Task<absl::StatusOr<bool>> Session::Continue(const std::function<void()>& settle
   const std::optional<Continuation> chosen = co_await On(*router_.work, ChooseContinuation());
   report_.Lap(TtftStage::kQueue);
   if (!chosen) co_return false;
+  BeginSaving(*chosen);
   if (chosen->by_chain) {
     behind_ = chosen;
     chain_.known_tokens = chosen->least_tokens;
@@ -78,8 +80,11 @@ Task<absl::StatusOr<bool>> Session::Continue(const std::function<void()>& settle
   report_.Lap(TtftStage::kReserve);
   RUNAHEAD_CO_RETURN_IF_ERROR(cancel_.status());
   CountContinuation(lease.status(), *chosen);
-  if (!lease.ok()) rest_.reset();
-  if (!lease.ok()) co_return false;
+  if (!lease.ok()) {
+    rest_.reset();
+    saving_.reset();
+    co_return false;
+  }
   lease_ = *std::move(lease);
   router_.queue.Settled(*ticket_);
   settled();
@@ -145,6 +150,7 @@ bool Session::BeginFromFirst(const absl::Status& refused) {
 
 void Session::BeginFromFirst() {
   behind_.reset();
+  saving_.reset();
   chain_.known_tokens = 0;
 }
 
@@ -157,6 +163,17 @@ void Session::BeginContinuation() {
   plan.set_known_tokens(lease_->known_tokens());
   plan.set_known_output_tokens(lease_->known_output_tokens());
   Began(std::move(plan));
+}
+
+void Session::BeginSaving(const Continuation& chosen) {
+  if (chosen.whole_s > 0) saving_ = {router_.clock.Now(), chosen.whole_s, chosen.expected_s};
+}
+
+void Session::CountSaving() {
+  if (!saving_) return;
+  const absl::Duration whole = absl::Seconds(saving_->whole_s), took = router_.clock.Now() - saving_->since;
+  router_.metrics.CountSavedByKnown(whole - absl::Seconds(saving_->rest_s), whole - took);
+  saving_.reset();
 }
 
 bool Session::MayLeavePrompt() const {

@@ -94,6 +94,7 @@ absl::Status WorkerConnection::Serve() {
     worker->capabilities = *capabilities;
     worker->hearing = &hearing_;
     if (spec_.decodes()) worker->decode = v1::Decode::NewStub(channel);
+    if (spec_.decodes()) worker->kept = v1::KeptKv::NewStub(channel);
     return Attend(worker, channel);
   }
   const WorkerState unreached = ever_joined_ ? WorkerState::kLost : WorkerState::kConnecting;

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "kernels/base/mutex.h"
+#include "runahead/v1/kept.grpc.pb.h"
 #include "runahead/v1/member.grpc.pb.h"
 #include "runahead/v1/worker.grpc.pb.h"
 #include "server/rpc/channel.h"
@@ -83,11 +84,12 @@ grpc::Status Call(const std::shared_ptr<grpc::Channel>& channel, const std::stri
 // "/runahead.v1.Decode/Reserve" and all others that a worker offers.
 std::vector<std::string> WorkersMethods() {
   std::vector<std::string> methods;
-  const auto* const file = v1::Capabilities::descriptor()->file();
-  for (int s = 0; s < file->service_count(); ++s) {
-    const auto* const service = file->service(s);
-    for (int m = 0; m < service->method_count(); ++m) {
-      methods.push_back(absl::StrCat("/", service->full_name(), "/", service->method(m)->name()));
+  for (const auto* file : {v1::Capabilities::descriptor()->file(), v1::LookKeptRequest::descriptor()->file()}) {
+    for (int s = 0; s < file->service_count(); ++s) {
+      const auto* const service = file->service(s);
+      for (int m = 0; m < service->method_count(); ++m) {
+        methods.push_back(absl::StrCat("/", service->full_name(), "/", service->method(m)->name()));
+      }
     }
   }
   return methods;
@@ -96,7 +98,7 @@ std::vector<std::string> WorkersMethods() {
 TEST_F(ClusterKeyTest, AWorkersMethodsAreForMembersOnly) {
   const ServingProcess worker(Worker({"--cluster-key", ours_}));
   const std::vector<std::string> methods = WorkersMethods();
-  EXPECT_GE(methods.size(), 5u);
+  EXPECT_GE(methods.size(), 7u);
   for (const std::string& method : methods) {
     for (const ClusterKey& key : {ClusterKey(), ClusterKey(kAnother)}) {
       const grpc::Status stranger = Call(MakeMemberChannel(worker.address, key), method);

@@ -1,7 +1,15 @@
 // Chats over real processes whose beginnings a decode worker knows: the rest is computed there, and the words stay.
 #include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runahead/v1/cache.grpc.pb.h"
 #include "tests/integration/local_cluster.h"
 #include "tests/testing/exactness.h"
 #include "tests/testing/model_fixture.h"
@@ -147,6 +155,73 @@ TEST_F(KnownTest, AChainThatIsAskedForIsTaken) {
   EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(Cached(answer), 0);
   EXPECT_EQ(answer.started.plan().workers_size(), 2);
+}
+
+// Cache's own service, at the router.
+class Emptying {
+ public:
+  explicit Emptying(const std::string& router)
+      : stub_(v1::Cache::NewStub(grpc::CreateChannel(router, grpc::InsecureChannelCredentials()))) {}
+  v1::ShowCacheResponse Show() {
+    grpc::ClientContext context;
+    v1::ShowCacheResponse shown;
+    const grpc::Status status = stub_->Show(&context, {}, &shown);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return shown;
+  }
+  v1::EmptyCacheResponse Empty() {
+    grpc::ClientContext context;
+    v1::EmptyCacheResponse emptied;
+    const grpc::Status status = stub_->Empty(&context, {}, &emptied);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return emptied;
+  }
+
+ private:
+  std::unique_ptr<v1::Cache::Stub> stub_;
+};
+
+TEST_F(KnownTest, OnceEmptiedNothingIsKnownAndItsMemoryIsBlank) {
+  Emptying cache(cluster_->router());
+  const std::vector<int32_t> chat = SyntheticIds(600, 31);
+  Ask(chat);
+  cluster_->ExpectAllFree();  // what a sequence had counts as kept once it is no more
+  const v1::ShowCacheResponse before = cache.Show();
+  ASSERT_EQ(before.workers_size(), 2);
+  int64_t kept = 0;
+  for (const v1::CacheOfWorker& worker : before.workers()) {
+    EXPECT_EQ(worker.error(), "");
+    EXPECT_TRUE(worker.continues());
+    EXPECT_TRUE(worker.lends());
+    EXPECT_GT(worker.memory().capacity_bytes(), 0);
+    kept += worker.memory().kept_bytes();
+  }
+  EXPECT_GT(kept, 0);
+  EXPECT_GT(before.index_tokens(), 600);
+  const v1::EmptyCacheResponse emptied = cache.Empty();
+  int64_t freed = 0;
+  for (const v1::EmptiedWorker& worker : emptied.workers()) {
+    EXPECT_EQ(worker.error(), "");
+    freed += worker.freed_bytes();
+  }
+  EXPECT_EQ(freed, kept);
+  EXPECT_EQ(Cached(Ask(chat)), 0);
+}
+
+// Whatever is forgotten while they run: their words stay those of the plain pass, which Ask compares.
+TEST_F(KnownTest, ChatsGoOnRightlyWhileItIsEmptiedAgainAndAgain) {
+  std::atomic<bool> stop = false;
+  std::thread empties([&] {
+    Emptying cache(cluster_->router());
+    while (!stop) cache.Empty();
+  });
+  std::vector<int32_t> chat = SyntheticIds(500, 32);
+  for (int turn = 0; turn < 6; ++turn) {
+    SCOPED_TRACE(turn);
+    chat = Joined(Joined(chat, Ask(chat).ids), SyntheticIds(30, 200 + turn));
+  }
+  stop = true;
+  empties.join();
 }
 
 }  // namespace

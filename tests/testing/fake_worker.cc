@@ -49,6 +49,21 @@ class FakeWorker::DecodeService final : public v1::Decode::Service {
   FakeWorker& worker_;
 };
 
+class FakeWorker::KeptKvService final : public v1::KeptKv::Service {
+ public:
+  explicit KeptKvService(FakeWorker& worker) : worker_(worker) {}
+  grpc::Status Look(grpc::ServerContext* context, const v1::LookKeptRequest* request, v1::KeptMemory* reply) override {
+    return worker_.LookKept(context, *request, *reply);
+  }
+  grpc::Status Forget(grpc::ServerContext* context, const v1::ForgetKeptRequest* request,
+                      v1::ForgetKeptReply* reply) override {
+    return worker_.ForgetKept(context, *request, *reply);
+  }
+
+ private:
+  FakeWorker& worker_;
+};
+
 v1::Capabilities FakeWorker::Able(const std::string& name, const std::vector<v1::WorkerRole>& roles,
                                   const std::string& fingerprint, int context_length) {
   v1::Capabilities able;
@@ -81,13 +96,15 @@ v1::Capabilities FakeWorker::Able(const std::string& name, const std::vector<v1:
 FakeWorker::FakeWorker(v1::Capabilities capabilities, const std::string& address)
     : capabilities_(std::move(capabilities)),
       worker_service_(std::make_unique<WorkerService>(*this)),
-      decode_service_(std::make_unique<DecodeService>(*this)) {
+      decode_service_(std::make_unique<DecodeService>(*this)),
+      kept_service_(std::make_unique<KeptKvService>(*this)) {
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(worker_service_.get());
   builder.RegisterService(decode_service_.get());
+  builder.RegisterService(kept_service_.get());
   server_ = builder.BuildAndStart();
   RUNAHEAD_CHECK(server_ != nullptr && port != 0);
   address_ = "127.0.0.1:" + std::to_string(port);

@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "kernels/base/mutex.h"
+#include "runahead/v1/kept.grpc.pb.h"
 #include "runahead/v1/worker.grpc.pb.h"
 #include "tests/testing/await_change.h"
 
@@ -53,6 +54,7 @@ struct FakeBehaviour {
   bool moves = true;              // such a sequence has moved; false: it goes on here
   bool ends_moved = true;         // false: the call of one that has moved stays open until it is cancelled
   bool has_kept = true;           // of sequences that ended; false: it has lost all KV of them
+  bool answers_kept = true;       // false: calls to KeptKv hang until it is true, or they are cancelled
   int more_known = 0;             // a lease whose rest is handed off begins with so many more than were asked for
   absl::Duration reserve_takes;   // on its way there and back
   absl::Duration generate_takes;  // before its tokens
@@ -103,12 +105,14 @@ class FakeWorker final {
   size_t cancels() const RUNAHEAD_EXCLUDES(mu_);
   std::vector<v1::ReserveRequest> reserve_requests() const RUNAHEAD_EXCLUDES(mu_);
   std::vector<v1::DecodeRequest> decode_requests() const RUNAHEAD_EXCLUDES(mu_);
+  std::vector<v1::ForgetKeptRequest> forget_requests() const RUNAHEAD_EXCLUDES(mu_);
   uint64_t incarnation() const RUNAHEAD_EXCLUDES(mu_);
   uint64_t router_incarnation() const RUNAHEAD_EXCLUDES(mu_);  // 0 without a router
 
  private:
   class WorkerService;
   class DecodeService;
+  class KeptKvService;
   using Stream = grpc::ServerReaderWriter<v1::ControlReport, v1::ControlCommand>;
 
   grpc::Status Control(grpc::ServerContext* context, Stream* stream) RUNAHEAD_EXCLUDES(mu_);
@@ -135,6 +139,13 @@ class FakeWorker final {
   // Of the prompt's first tokens, those that a sequence has that is kept; NOT_FOUND unless that is as much as is
   // wanted.
   grpc::Status FillKnown(const v1::ReserveRequest& request, v1::ReserveReply& reply) const RUNAHEAD_REQUIRES(mu_);
+  // Hangs while it is to; not OK where it is stopped, or is in another epoch.
+  grpc::Status EnterKept(grpc::ServerContext* context, uint32_t epoch) RUNAHEAD_REQUIRES(mu_);
+  grpc::Status LookKept(grpc::ServerContext* context, const v1::LookKeptRequest& request, v1::KeptMemory& reply)
+      RUNAHEAD_EXCLUDES(mu_);
+  grpc::Status ForgetKept(grpc::ServerContext* context, const v1::ForgetKeptRequest& request,
+                          v1::ForgetKeptReply& reply) RUNAHEAD_EXCLUDES(mu_);
+  int64_t KeptTokens() const RUNAHEAD_REQUIRES(mu_);
   bool Keeps() const RUNAHEAD_REQUIRES(mu_) {
     return capabilities_.keeps_beginnings() || capabilities_.lends_beginnings();
   }
@@ -184,9 +195,11 @@ class FakeWorker final {
   int decodes_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   std::vector<v1::ReserveRequest> reserve_requests_ RUNAHEAD_GUARDED_BY(mu_);
   std::vector<v1::DecodeRequest> decode_requests_ RUNAHEAD_GUARDED_BY(mu_);
+  std::vector<v1::ForgetKeptRequest> forget_requests_ RUNAHEAD_GUARDED_BY(mu_);
   bool stopping_ RUNAHEAD_GUARDED_BY(mu_) = false;
   std::unique_ptr<WorkerService> worker_service_;
   std::unique_ptr<DecodeService> decode_service_;
+  std::unique_ptr<KeptKvService> kept_service_;
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -110,16 +110,19 @@ void RouterFixture::Start(const RouterSetup& setup) {
   registry_ = std::make_unique<WorkerRegistry>(*fleet_, *sequencer_, model_, setup.dtype, RealClock());
   service_ = std::make_unique<InferenceService>(
       *parts_, ServiceLimits{setup.max_sessions, setup.stall_timeout, setup.max_streams}, CallDoor(), setup.keys);
+  cache_ = std::make_unique<CacheService>(*parts_, CallDoor(), setup.keys);
   RpcServerOptions rpc;
   rpc.listen = "127.0.0.1:0";
-  rpc.services = {service_.get()};
+  rpc.services = {service_.get(), cache_.get()};
   server_ = *RpcServer::Start(rpc);
   service_->SetGate(&server_->gate());
+  cache_->SetGate(&server_->gate());
   // As clients have it, with gRPC's own limits; but for a connection of its own, as ports come again.
   grpc::ChannelArguments own;
   own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  stub_ =
-      v1::Inference::NewStub(grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(), own));
+  const auto channel = grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(), own);
+  stub_ = v1::Inference::NewStub(channel);
+  cache_stub_ = v1::Cache::NewStub(channel);
   if (!setup.able) AwaitReady(setup.prefill, setup.decode);
 }
 
@@ -131,6 +134,7 @@ void RouterFixture::AwaitReady(int prefill, int decode) {
 
 void RouterFixture::TearDown() {
   server_.reset();
+  cache_.reset();
   service_.reset();
   registry_.reset();
 }

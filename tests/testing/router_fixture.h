@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
 #include "runahead/v1/inference.grpc.pb.h"
+#include "server/router/cache_service.h"
 #include "server/router/inference_service.h"
 #include "server/router/worker_registry.h"
 #include "server/rpc/server.h"
@@ -111,8 +112,10 @@ class RouterFixture : public ::testing::Test {
   std::unique_ptr<RouterParts> parts_;
   std::unique_ptr<WorkerRegistry> registry_;
   std::unique_ptr<InferenceService> service_;
+  std::unique_ptr<CacheService> cache_;
   std::unique_ptr<RpcServer> server_;
   std::unique_ptr<v1::Inference::StubInterface> stub_;
+  std::unique_ptr<v1::Cache::StubInterface> cache_stub_;
 };
 
 }  // namespace runahead::testing

@@ -60,4 +60,10 @@ std::optional<int32_t> Beginnings::RemoveOldest() {
   return removed->block;
 }
 
+std::vector<int32_t> Beginnings::RemoveSalt(absl::string_view salt) {
+  std::vector<int32_t> blocks;
+  for (const Kept& removed : tree_.RemoveSalt(salt)) blocks.push_back(removed.block);
+  return blocks;
+}
+
 }  // namespace runahead

@@ -45,6 +45,8 @@ class Beginnings {
              const std::vector<bool>& of_answer, int64_t hole, bool has_x = false);
   // The block, kept once less, of the end of what was used longest ago; nothing where nothing is kept.
   std::optional<int32_t> RemoveOldest();
+  // The blocks, kept once less each, of all that was kept under the salt.
+  std::vector<int32_t> RemoveSalt(absl::string_view salt);
 
  private:
   // Of a chunk.

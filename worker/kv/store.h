@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "kernels/base/device.h"
@@ -215,6 +216,11 @@ class KvStore {
   Event Complete(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
   // NOT_FOUND when unknown or dead, FAILED_PRECONDITION while incomplete, or when opened already.
   absl::StatusOr<Sequence> Open(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
+
+  // Of sequences nothing is kept any more that was kept before, of all or those of one salt. Leases that began with it
+  // have what they began with, and what runs is kept anew as it goes on. Returns how much less memory is kept that no
+  // lease has.
+  int64_t Forget(std::optional<absl::string_view> salt) RUNAHEAD_EXCLUDES(mu_);
 
   // Where blocks lie, in memory of the tier. Never changes.
   const KvArena& arena() const { return arena_; }

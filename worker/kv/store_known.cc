@@ -130,6 +130,17 @@ std::vector<int32_t> KvStore::TakeBlocks(int64_t count) {
   return *std::move(taken);
 }
 
+int64_t KvStore::Forget(std::optional<absl::string_view> salt) {
+  MutexLock lock(mu_);
+  const int64_t before = pool_.kept();
+  if (salt.has_value()) {
+    for (const int32_t block : kept_.RemoveSalt(*salt)) pool_.Forget(block);
+  } else {
+    ForgetKept();
+  }
+  return (before - pool_.kept()) * BlockBytes();
+}
+
 void KvStore::ForgetKept() {
   while (const std::optional<int32_t> block = kept_.RemoveOldest()) pool_.Forget(*block);
 }

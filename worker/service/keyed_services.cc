@@ -48,4 +48,20 @@ grpc::ServerWriteReactor<v1::DecodeReply>* KeyedDecode::Generate(grpc::CallbackS
   return service_.Generate(context, request);
 }
 
+KeyedKeptKv::KeyedKeptKv(MemberDoor& door, v1::KeptKv::CallbackService& service)
+    : MessageService(KeyedDoor(door)), service_(service) {
+  Unary("Look", &KeyedKeptKv::Look);
+  Unary("Forget", &KeyedKeptKv::Forget);
+}
+
+grpc::ServerUnaryReactor* KeyedKeptKv::Look(grpc::CallbackServerContext* context, const v1::LookKeptRequest* request,
+                                            v1::KeptMemory* reply) {
+  return service_.Look(context, request, reply);
+}
+
+grpc::ServerUnaryReactor* KeyedKeptKv::Forget(grpc::CallbackServerContext* context,
+                                              const v1::ForgetKeptRequest* request, v1::ForgetKeptReply* reply) {
+  return service_.Forget(context, request, reply);
+}
+
 }  // namespace runahead

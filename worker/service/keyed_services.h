@@ -3,6 +3,7 @@
 // passed on here is UNIMPLEMENTED: none can be left open by oversight.
 #pragma once
 
+#include "runahead/v1/kept.grpc.pb.h"
 #include "runahead/v1/worker.grpc.pb.h"
 #include "server/rpc/member_door.h"
 #include "server/rpc/message_service.h"
@@ -35,6 +36,18 @@ class KeyedDecode final : public MessageService<v1::Decode> {
 
  private:
   v1::Decode::CallbackService& service_;
+};
+
+class KeyedKeptKv final : public MessageService<v1::KeptKv> {
+ public:
+  KeyedKeptKv(MemberDoor& door, v1::KeptKv::CallbackService& service);
+  grpc::ServerUnaryReactor* Look(grpc::CallbackServerContext* context, const v1::LookKeptRequest* request,
+                                 v1::KeptMemory* reply) override;
+  grpc::ServerUnaryReactor* Forget(grpc::CallbackServerContext* context, const v1::ForgetKeptRequest* request,
+                                   v1::ForgetKeptReply* reply) override;
+
+ private:
+  v1::KeptKv::CallbackService& service_;
 };
 
 }  // namespace runahead

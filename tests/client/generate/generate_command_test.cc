@@ -364,7 +364,7 @@ TEST(Usage, SaysWhichFlagWhichValueAndWhatIsAllowed) {
       {{}, "runahead: a command is missing; the commands are up, generate, chat"},
       {{"generat"},
        "runahead: there is no command 'generat'; the commands are up, generate, chat, tokenize, detokenize, health, "
-       "models, pull, "
+       "models, cache, pull, "
        "trace, profile, bench, "
        "plan, keys, kvpr; did you mean generate?"},
       {{"--verson"}, "runahead: there is no flag --verson; did you mean --version?"},
@@ -396,7 +396,7 @@ TEST(Usage, SaysWhichFlagWhichValueAndWhatIsAllowed) {
 
 TEST(Usage, HelpReadsWell) {
   for (const std::string command :
-       {"up", "generate", "chat", "tokenize", "detokenize", "models", "pull", "profile", "kvpr"}) {
+       {"up", "generate", "chat", "tokenize", "detokenize", "models", "cache", "pull", "profile", "kvpr"}) {
     TestProcess process({RUNAHEAD_BINARY, command, "--help"});
     EXPECT_EQ(process.Wait(), 0);
     EXPECT_THAT(process.out(), HasSubstr("Usage: runahead " + command + " ")) << "not the binary's path";
@@ -407,7 +407,7 @@ TEST(Usage, HelpReadsWell) {
 
 TEST(Usage, HelpAndVersionGoToStdout) {
   for (const std::string command :
-       {"", "up", "generate", "chat", "tokenize", "detokenize", "models", "pull", "profile", "kvpr"}) {
+       {"", "up", "generate", "chat", "tokenize", "detokenize", "models", "cache", "pull", "profile", "kvpr"}) {
     std::vector<std::string> args = {RUNAHEAD_BINARY, "--help"};
     if (!command.empty()) args.insert(args.begin() + 1, command);
     TestProcess process(args);

@@ -19,6 +19,7 @@ TEST(TokensToBring, AreAllThatAreKnownButThePromptsLast) {
 TEST(OfferBehind, PaysWhereTheFirstTokenComesSooner) {
   EXPECT_EQ(OfferBehind(1000, 768, 2, 1).known_tokens, 768);
   EXPECT_EQ(OfferBehind(1000, 768, 2, 1).rest_s, 1);
+  EXPECT_EQ(OfferBehind(1000, 768, 2, 1).whole_s, 2);
   EXPECT_EQ(OfferBehind(1000, 768, 1, 1).known_tokens, 0) << "as good without";
   EXPECT_EQ(OfferBehind(1000, 768, 1, 2).known_tokens, 0) << "it takes long to bring";
   EXPECT_EQ(OfferBehind(1000, 0, 2, 1).known_tokens, 0);
@@ -27,6 +28,7 @@ TEST(OfferBehind, PaysWhereTheFirstTokenComesSooner) {
 TEST(OfferBehind, WithoutTimesHalfOfThePromptMustBeThere) {
   EXPECT_EQ(OfferBehind(1000, 512, 0, 0).known_tokens, 512);
   EXPECT_EQ(OfferBehind(1000, 512, 0, 0).rest_s, 488);
+  EXPECT_EQ(OfferBehind(1000, 512, 0, 0).whole_s, 0);
   EXPECT_EQ(OfferBehind(1000, 256, 0, 0).known_tokens, 0);
   EXPECT_EQ(OfferBehind(1000, 512, 2, 0).known_tokens, 512);
 }

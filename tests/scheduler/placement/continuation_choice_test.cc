@@ -59,6 +59,7 @@ TEST(ContinuationChoice, EachRestThatIsComputedThereMakesItLater) {
     const ContinuationOffer offer = OfferToContinue(view, Linear);
     EXPECT_GT(offer.least_known_tokens, 0) << view.rests;
     EXPECT_NEAR(offer.rest_s, 0.1 * static_cast<double>(1 + view.rests), 1e-9);
+    EXPECT_EQ(offer.whole_s, 0.45);
   }
   EXPECT_EQ(LeastKnownToContinue(view, Linear), 0) << "then a chain is sooner";
 }
@@ -67,6 +68,7 @@ TEST(ContinuationChoice, OffersCompareByWhatIsLeftWhereNoTimesAreKnown) {
   const ContinuationOffer much = OfferToContinue({.prompt_tokens = 1000, .known_tokens = 900}, Unknown);
   const ContinuationOffer less = OfferToContinue({.prompt_tokens = 1000, .known_tokens = 600}, Unknown);
   EXPECT_LT(much.rest_s, less.rest_s);
+  EXPECT_EQ(much.whole_s, 0) << "nobody knows what is saved";
 }
 
 TEST(ContinuationChoice, TheRestOfALongPromptTakesMoreThanItsShare) {

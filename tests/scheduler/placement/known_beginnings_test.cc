@@ -1,6 +1,7 @@
 #include "scheduler/placement/known_beginnings.h"
 
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -108,6 +109,29 @@ TEST(KnownBeginnings, AllTogetherStayWithinTheirBytes) {
   EXPECT_EQ(known.Known(kTwo, "", Ids(256)), 256) << "who has most gives way";
   EXPECT_EQ(known.Known(kOne, "", Ids(256, 29000)), 256);
   EXPECT_EQ(known.Known(kOne, "", Ids(256)), 0);
+}
+
+TEST(KnownBeginnings, AreForgottenOfOneSaltOrOfAll) {
+  KnownBeginnings known;
+  known.Learn(kOne, kRoom, "alice", Ids(300));
+  known.Learn(kOne, kRoom, "bob", Ids(400));
+  known.Learn(kTwo, kRoom, "alice", Ids(500));
+  EXPECT_EQ(known.SizeOf(kOne, "alice").tokens, 300);
+  EXPECT_EQ(known.SizeOf(kOne).tokens, 700);
+  EXPECT_EQ(known.SizeOfAll("alice").tokens, 800);
+  EXPECT_EQ(known.SizeOfAll().tokens, 1200);
+  EXPECT_EQ(known.SizeOf({9, 9}).tokens, 0);
+  EXPECT_EQ(known.SizeOfAll("alice").bytes + known.SizeOfAll("bob").bytes, known.SizeOfAll().bytes);
+  EXPECT_GE(known.SizeOfAll("bob").bytes, 400 * static_cast<int64_t>(sizeof(int32_t)));
+  known.Forget("alice");
+  EXPECT_EQ(known.Known(kOne, "alice", Ids(300)), 0);
+  EXPECT_EQ(known.Known(kTwo, "alice", Ids(500)), 0);
+  EXPECT_EQ(known.Known(kOne, "bob", Ids(400)), 400);
+  known.Learn(kOne, kRoom, "alice", Ids(300));
+  EXPECT_EQ(known.Known(kOne, "alice", Ids(300)), 300) << "what comes later is known";
+  known.Forget(std::nullopt);
+  EXPECT_EQ(known.Known(kOne, "alice", Ids(300)) + known.Known(kOne, "bob", Ids(400)), 0);
+  EXPECT_EQ(known.SizeOfAll().tokens + known.SizeOfAll().bytes, 0);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 constexpr int64_t kChunk = 4;
 using TreeIds = std::vector<int32_t>;
@@ -109,6 +110,25 @@ TEST(PrefixTree, OfNoTokensNothingIsKept) {
   EXPECT_FALSE(tree.RemoveOldest().has_value());
 }
 
+TEST(PrefixTree, ASaltIsRemovedWithAllThatBeganUnderIt) {
+  ModelTree tree(kChunk);
+  int next = 1;
+  Add(tree, "a", {1, 2, 3, 4, 5}, next);
+  Add(tree, "a", {1, 2, 3, 4, 6, 7}, next);
+  Add(tree, "", {1, 2, 3, 4, 5}, next);
+  EXPECT_EQ(tree.SizeOf("a").nodes, 3);
+  EXPECT_EQ(tree.SizeOf("a").tokens, 4 + 1 + 2);
+  EXPECT_EQ(tree.SizeOf("b").nodes, 0);
+  EXPECT_THAT(tree.RemoveSalt("b"), IsEmpty());
+  EXPECT_THAT(tree.RemoveSalt("a"), UnorderedElementsAre(1, 2, 3));
+  EXPECT_EQ(tree.Find("a", TreeIds{1, 2, 3, 4, 5}).tokens, 0);
+  EXPECT_EQ(tree.Find("", TreeIds{1, 2, 3, 4, 5}).tokens, 5);
+  EXPECT_EQ(tree.SizeOf("a").nodes, 0);
+  EXPECT_EQ(tree.tokens(), 5);
+  EXPECT_THAT(Add(tree, "a", {1, 2}, next), IsEmpty()) << "and begins anew";
+  EXPECT_THAT(Values(tree.Find("a", TreeIds{1, 2})), ElementsAre(6));
+}
+
 // A list of chunks, each with all ids up to its own end, in the order of their use.
 class PlainList {
  public:
@@ -176,6 +196,14 @@ class PlainList {
     }
     return -1;
   }
+  std::vector<int> RemoveSalt(const std::string& salt) {
+    std::vector<int> removed;
+    std::erase_if(chunks_, [&](const Chunk& chunk) {
+      if (chunk.salt == salt) removed.push_back(chunk.value);
+      return chunk.salt == salt;
+    });
+    return removed;
+  }
   const std::list<Chunk>& chunks() const { return chunks_; }
 
  private:
@@ -215,13 +243,20 @@ TEST(PrefixTree, AgreesWithAPlainList) {
         ASSERT_EQ(tree.RemoveOldest().value_or(-1), list.RemoveOldest()) << "at step " << step;
         break;
       default:
+        if (random() % 50 != 0) break;  // or nothing would grow
+        ASSERT_THAT(tree.RemoveSalt(salt), ::testing::UnorderedElementsAreArray(list.RemoveSalt(salt)));
         break;
     }
-    int64_t tokens = 0;
-    for (const PlainList::Chunk& chunk : list.chunks())
-      tokens += static_cast<int64_t>(chunk.ids.size() - chunk.begin());
+    int64_t tokens = 0, tokens_of_salt = 0, nodes_of_salt = 0;
+    for (const PlainList::Chunk& chunk : list.chunks()) {
+      const auto own = static_cast<int64_t>(chunk.ids.size() - chunk.begin());
+      tokens += own;
+      if (chunk.salt == salt) tokens_of_salt += own, ++nodes_of_salt;
+    }
     ASSERT_EQ(tree.nodes(), static_cast<int64_t>(list.chunks().size()));
     ASSERT_EQ(tree.tokens(), tokens);
+    ASSERT_EQ(tree.SizeOf(salt).nodes, nodes_of_salt);
+    ASSERT_EQ(tree.SizeOf(salt).tokens, tokens_of_salt);
   }
   EXPECT_EQ(longest, 13);
 }

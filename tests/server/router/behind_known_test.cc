@@ -66,6 +66,15 @@ class BehindKnownTest : public testing::FaultsFixture {
   size_t has_ = 0;
 };
 
+TEST_F(BehindKnownTest, WhatAChainBehindItSavesIsCounted) {
+  StartLending();
+  for (auto& worker : prefill_) worker->Change([](FakeBehaviour& b) { b.prefill_takes = absl::Hours(1); });
+  ExpectBehind(Generate(FirstTurn()));
+  EXPECT_GT(Metric("runahead_known_seconds_saved_total{as=\"predicted\"}"), 0);
+  EXPECT_GT(Metric("runahead_known_seconds_saved_total{as=\"measured\"}"), 600);
+  EXPECT_EQ(Metric("runahead_known_seconds_lost_total"), 0);
+}
+
 TEST_F(BehindKnownTest, AChainComputesWhatIsBehindIt) {
   StartLending();
   const v1::GenerateRequest next = FirstTurn();

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/base/api_key.h"
 #include "server/base/text_file.h"
+#include "tests/server/router/known_by_key_fixture.h"
 #include "tests/server/router/known_fixture.h"
 #include "tests/testing/fake_clock.h"
 
@@ -23,7 +24,9 @@ using testing::Call;
 using testing::FakeBehaviour;
 using testing::FakeWorker;
 using testing::Got;
+using testing::kAlicesKey;
 using testing::kAnswer;
+using testing::kBobsKey;
 using testing::kFirstPrompt;
 using testing::kInVain;
 using testing::kKnownOfNext;
@@ -74,6 +77,29 @@ TEST_F(KnownTest, IsCountedAndItsStagesAddUp) {
   for (const auto& [stage, seconds] : got.finished().timing().stages()) sum += seconds;
   EXPECT_NEAR(sum, got.finished().timing().ttft_s(), 1e-9);
   EXPECT_GT(got.finished().timing().stages().at("prefill"), 0);
+}
+
+// A chain says that it took long: so long all of the next turn would take.
+TEST_F(KnownTest, WhatItSavesIsCountedAsPredictedAndAsItCame) {
+  StartKeeping();
+  for (auto& worker : prefill_) worker->Change([](FakeBehaviour& b) { b.prefill_takes = absl::Hours(1); });
+  const v1::GenerateRequest next = FirstTurn();
+  EXPECT_EQ(Metric("runahead_known_seconds_saved_total{as=\"predicted\"}"), 0) << "of a whole prompt nothing";
+  ExpectContinuation(Generate(next));
+  const double predicted = Metric("runahead_known_seconds_saved_total{as=\"predicted\"}");
+  const double measured = Metric("runahead_known_seconds_saved_total{as=\"measured\"}");
+  EXPECT_GT(predicted, 600);
+  EXPECT_GT(measured, predicted) << "the fake takes no time for the rest";
+  EXPECT_EQ(Metric("runahead_known_seconds_lost_total"), 0);
+}
+
+// The chain said half a microsecond.
+TEST_F(KnownTest, WhatComesLaterThanAChainWasExpectedToIsCountedAsLost) {
+  StartKeeping();
+  ExpectContinuation(Generate(FirstTurn()));
+  EXPECT_GT(Metric("runahead_known_seconds_saved_total{as=\"predicted\"}"), 0);
+  EXPECT_EQ(Metric("runahead_known_seconds_saved_total{as=\"measured\"}"), 0);
+  EXPECT_GT(Metric("runahead_known_seconds_lost_total"), 0);
 }
 
 // The worker would go on. It is told, and has kept the sequence before the client hears of the end.
@@ -308,36 +334,7 @@ TEST_F(KnownTest, HoldsUpNobodysStart) {
   EXPECT_EQ(call.Finish().ids(), Whole());
 }
 
-constexpr char kAlicesKey[] = "runahead_alices-secret";
-constexpr char kBobsKey[] = "runahead_bobs-secret";
-
-class KnownByKeyTest : public KnownTest {
- protected:
-  void SetUp() override {
-    KnownTest::SetUp();
-    const auto entry = [](const char* name, const char* key) {
-      return absl::StrCat("  - {name: ", name, ", hash: ", ApiKeyHashText(HashOfApiKey(key)), "}\n");
-    };
-    ASSERT_TRUE(WriteTextFile(path_, absl::StrCat("keys:\n", entry("alice", kAlicesKey), entry("bob", kBobsKey))).ok());
-    auto ring = KeyRing::Open(path_, key_metrics_, clock_);
-    ASSERT_TRUE(ring.ok()) << ring.status();
-    ring_ = *std::move(ring);
-    door_.emplace(*ring_, key_metrics_, clock_);
-  }
-  void TearDown() override {
-    KnownTest::TearDown();
-    std::filesystem::remove(path_);
-  }
-  Got As(const std::string& key, const v1::GenerateRequest& request) {
-    return Call(*stub_, request, kInVain, {}, "", {{"authorization", absl::StrCat("Bearer ", key)}}).Finish();
-  }
-
-  const std::string path_ = absl::StrCat(::testing::TempDir(), "/known_test_", getpid(), ".yaml");
-  testing::FakeClock clock_{absl::FromUnixSeconds(1'800'000'000)};
-  KeyMetrics key_metrics_{metric_registry_};
-  std::unique_ptr<KeyRing> ring_;
-  std::optional<KeyDoor> door_;
-};
+using KnownByKeyTest = testing::KnownByKeyFixture;
 
 TEST_F(KnownByKeyTest, WhatOneKeysRequestsLeftIsNotForAnothers) {
   StartKeeping({.decode = 1, .keys = &*door_});

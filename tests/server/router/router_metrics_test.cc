@@ -4,6 +4,7 @@
 #include <limits>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
@@ -59,6 +60,9 @@ TEST(RouterMetrics, DeclaresTheContractBeforeAnythingHappens) {
                                              "runahead_beginnings_awaited_total counter",
                                              "runahead_known_prompt_tokens_total counter",
                                              "runahead_known_index_tokens gauge",
+                                             "runahead_known_index_bytes gauge",
+                                             "runahead_known_seconds_saved_total counter",
+                                             "runahead_known_seconds_lost_total counter",
                                              "runahead_retry_budget gauge"}));
   EXPECT_EQ(CountSeries(registry, "runahead_time_to_first_token_seconds_count"), 3 * 2);
   EXPECT_EQ(CountSeries(registry, "runahead_ttft_stage_seconds_count"), 7 * 2);
@@ -68,8 +72,22 @@ TEST(RouterMetrics, DeclaresTheContractBeforeAnythingHappens) {
   EXPECT_EQ(CountSeries(registry, "runahead_table_reloads_total"), 2);
   EXPECT_EQ(CountSeries(registry, "runahead_workers"), 12);
   EXPECT_EQ(CountSeries(registry, "runahead_continuations_total"), 3);
+  EXPECT_EQ(CountSeries(registry, "runahead_known_seconds_saved_total"), 2);
   EXPECT_EQ(Value(registry, "runahead_requests_total{code=\"RESOURCE_EXHAUSTED\",model=\"SmolLM2\"}"), 0);
   EXPECT_EQ(Value(registry, "runahead_queue_depth{priority=\"normal\"}"), 0);
+}
+
+TEST(RouterMetrics, WhatAKnownBeginningSavedAndLostStandsApart) {
+  MetricRegistry registry("none");
+  RouterMetrics metrics(registry, "m");
+  const auto saved = [&registry](const char* as) {
+    return Value(registry, absl::StrCat("runahead_known_seconds_saved_total{as=\"", as, "\"}"));
+  };
+  metrics.CountSavedByKnown(absl::Seconds(3), absl::Seconds(2));
+  metrics.CountSavedByKnown(absl::Seconds(1), absl::Seconds(-4));
+  EXPECT_EQ(saved("predicted"), 4);
+  EXPECT_EQ(saved("measured"), 2);
+  EXPECT_EQ(Value(registry, "runahead_known_seconds_lost_total"), 4);
 }
 
 TEST(RouterMetrics, WorkersBeyondThe64thShareASeriesOfSlots) {

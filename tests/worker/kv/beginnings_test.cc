@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 // `count` ids, others for each `kind`.
 std::vector<int32_t> Ids(int64_t count, int32_t kind = 0) {
@@ -93,6 +94,17 @@ TEST(Beginnings, ABlockWithMoreRowsTakesTheOldersPlace) {
   EXPECT_THAT(hit.blocks, ElementsAre(3, 4));
   EXPECT_EQ(hit.of_answer, PromptOf(100, 512)) << "whose arithmetic goes with the rows";
   EXPECT_EQ(hit.hole, 0);
+}
+
+TEST(Beginnings, OfASaltAllBlocksGoThatAreNotAnothersToo) {
+  Beginnings kept({});
+  kept.Add("a", Ids(600), {0, 1, 2}, PromptOf(600, 600), 0);
+  kept.Add("a", Ids(300), {3, 4}, PromptOf(300, 300), 0);  // which are there already
+  kept.Add("", Ids(600), {5, 6, 7}, PromptOf(600, 600), 0);
+  EXPECT_THAT(kept.RemoveSalt("a"), UnorderedElementsAre(0, 1, 2));
+  EXPECT_THAT(kept.RemoveSalt("a"), IsEmpty());
+  EXPECT_EQ(kept.Find("a", Ids(600)).tokens, 0);
+  EXPECT_EQ(kept.Find("", Ids(600)).tokens, 600);
 }
 
 }  // namespace

@@ -222,6 +222,17 @@ class RandomisedKnown : public KvStoreKnown {
     runner.parked = true;
     ++parked_;
   }
+  void Forget() {
+    const KvStore::Stats before = store_->stats();
+    const char* const salts[] = {"", "a"};
+    const int64_t which = Pick(3);
+    const int64_t freed = store_->Forget(which < 2 ? std::optional<absl::string_view>(salts[which]) : std::nullopt);
+    const KvStore::Stats after = store_->stats();
+    ASSERT_EQ(before.kept_bytes - after.kept_bytes, freed);
+    ASSERT_EQ(after.used_bytes, before.used_bytes);
+    ASSERT_TRUE(which < 2 || after.kept_bytes == 0);
+    if (freed > 0) ++forgotten_;
+  }
   void Close(std::list<Runner>::iterator runner) {
     if (runner->open.has_value()) {
       Verify(*runner);
@@ -287,7 +298,7 @@ class RandomisedKnown : public KvStoreKnown {
   int moved_ = 0;
   std::list<Runner> runners_;
   std::list<Loan> loans_;
-  int refused_ = 0, hits_ = 0, parked_ = 0, kept_ = 0, lent_ = 0;
+  int refused_ = 0, hits_ = 0, parked_ = 0, kept_ = 0, lent_ = 0, forgotten_ = 0;
 };
 
 TEST_F(RandomisedKnown, EveryoneReadsItsOwnAndNothingLeaks) {
@@ -301,6 +312,8 @@ TEST_F(RandomisedKnown, EveryoneReadsItsOwnAndNothingLeaks) {
       for (Runner& runner : runners_) runner.dead = true;
       std::erase_if(runners_, [](const Runner& runner) { return !runner.open.has_value(); });
       ASSERT_EQ(store_->stats().kept_bytes, 0);
+    } else if (action == 5 && Pick(300) == 0) {
+      Forget();
     } else if (!runners_.empty()) {
       Act(std::next(runners_.begin(), Pick(static_cast<int64_t>(runners_.size()))));
     }
@@ -313,6 +326,7 @@ TEST_F(RandomisedKnown, EveryoneReadsItsOwnAndNothingLeaks) {
   EXPECT_GT(parked_, 500);
   EXPECT_GT(kept_, 5000);
   EXPECT_GT(lent_, 1000);
+  EXPECT_GT(forgotten_, 10);
   EXPECT_GT(Evicted(), 1000);
   while (!loans_.empty()) EndLoan(loans_.begin());
   while (!runners_.empty()) Close(runners_.begin());

@@ -284,6 +284,51 @@ TEST_F(KvStoreKnown, AnEpochsEndForgetsAllAndTheDeadKeepNothing) {
   EXPECT_EQ(Evicted(), 0);
 }
 
+TEST_F(KvStoreKnown, WhatIsForgottenIsBlankAndNobodyBeginsWithIt) {
+  Leave(SomeIds(600), 500);
+  Leave(SomeIds(300), 300, {.salt = "alice"});
+  EXPECT_EQ(Kept(), 3 + 2);
+  EXPECT_EQ(store_->Forget("bob"), 0);
+  EXPECT_EQ(store_->Forget("alice"), 2 * kBlockBytes);
+  EXPECT_EQ(Kept(), 3);
+  const auto known = [this](const TokenIds& prompt, const std::string& salt) -> int64_t {
+    LeaseRequest request = ForKnown(prompt, 700);
+    request.salt = salt;
+    const absl::StatusOr<LeaseId> lease = store_->Reserve(request);
+    if (absl::IsNotFound(lease.status())) return 0;
+    const int64_t tokens = store_->SizeOf(*lease)->known_tokens;
+    store_->Release(*lease);
+    return tokens;
+  };
+  EXPECT_EQ(known(SomeIds(301), "alice"), 0);
+  EXPECT_EQ(known(SomeIds(601), ""), 600);
+  Leave(SomeIds(300), 300, {.salt = "alice"});
+  EXPECT_EQ(known(SomeIds(301), "alice"), 300) << "kept since";
+  EXPECT_EQ(store_->Forget(std::nullopt), 5 * kBlockBytes);
+  EXPECT_EQ(known(SomeIds(301), "alice") + known(SomeIds(601), ""), 0);
+  EXPECT_EQ(Kept(), 0);
+  EXPECT_EQ(Evicted(), 0) << "nobody needed the memory";
+}
+
+// It holds references to the whole blocks, and to the source of its copy until that is made.
+TEST_F(KvStoreKnown, WhoBeganWithItReadsItThoughItIsForgottenMeanwhile) {
+  Leave(SomeIds(600), 500);
+  const TokenIds prompt = Joined(SomeIds(600), SomeIds(50, 1));
+  const LeaseId lease = *store_->Reserve(ForKnown(prompt, 700));
+  EXPECT_EQ(store_->Forget(std::nullopt), 0) << "all of it is in use";
+  const LeaseId other = Reserve(1, (kBlocks - 4) * kKvBlockTokens);  // which would take what is blank
+  KvStore::Sequence sequence = *store_->Open(lease);
+  MakeCopies(sequence);
+  FillRows(sequence, prompt, 600, 650);
+  EXPECT_EQ(FirstWrong(sequence, prompt, 650), 650);
+  store_->Release(other);
+  sequence.Keep(prompt);
+  { const KvStore::Sequence ends = std::move(sequence); }
+  EXPECT_EQ(Used(), 0);
+  EXPECT_EQ(Kept(), 3) << "it is kept as it ended";
+  EXPECT_EQ(store_->SizeOf(*store_->Reserve(ForKnown(Joined(prompt, {1}), 700)))->known_tokens, 650);
+}
+
 TEST_F(KvStoreKnown, WhatWindowsHidIsNoBeginning) {
   KvStoreOptions options{kLayers, kRowBytes, kBlocks * kKvBlockTokens, 99};
   options.windows = {0, 100, 0};
