@@ -65,7 +65,8 @@ struct BehindOffer {
   double whole_s = 0;        // likewise by a chain that computes all; 0: no times are known
 };
 
-// A chain takes prefill workers from others, and KV moves: it must be sooner by a tenth than the worker that has the KV.
+// A chain takes prefill workers from others, and KV moves: it must be sooner by a tenth than the worker that has the
+// KV.
 inline constexpr double kChainBehindCosts = 1.1;
 
 // Of known tokens those that a chain can get: not the prompt's last token.

@@ -164,8 +164,7 @@ class HandMadeCluster {
     EXPECT_TRUE(end.ok()) << end.error_message();
     return outcome;
   }
-  uint64_t Start(const std::vector<int32_t>& ids, const std::vector<int32_t>& bounds,
-                 const v1::ReserveReply& lease) {
+  uint64_t Start(const std::vector<int32_t>& ids, const std::vector<int32_t>& bounds, const v1::ReserveReply& lease) {
     const uint64_t job = next_job_++;
     const int parts = static_cast<int>(bounds.size()) - 1;
     for (int part = 0; part < parts; ++part) {
@@ -311,15 +310,15 @@ v1::ReserveReply ExpectPlainTokensBehindATurn(HandMadeCluster& cluster, const st
   return lease;
 }
 
-// KVPR with X: of the first turn's beginning X came instead of KV. Its first step made KV of it, which a chain gets, and
-// X of the second turn is what is there and what the chain makes.
+// KVPR with X: of the first turn's beginning X came instead of KV. Its first step made KV of it, which a chain gets,
+// and X of the second turn is what is there and what the chain makes.
 TEST(LentPrefix, ADecodeWorkerThatRecomputesKeepsKvAndX) {
   SyntheticModel mha = SmallModel();
   mha.kv_heads = mha.heads;
   const std::string model = WriteSynthetic(mha, "lent_prefix_x");
-  HandMadeCluster cluster(model, {"prefill", "prefill", "decode"},
-                          {"--emulated-link-gbps", "50", "--kv-device-budget", "1MiB", "--recompute", "128",
-                           "--host-lane", "off"});
+  HandMadeCluster cluster(
+      model, {"prefill", "prefill", "decode"},
+      {"--emulated-link-gbps", "50", "--kv-device-budget", "1MiB", "--recompute", "128", "--host-lane", "off"});
   const v1::ReserveReply lease = ExpectPlainTokensBehindATurn(cluster, model);
   EXPECT_EQ(lease.x_tokens(), lease.known_tokens() + 1 + 90) << "all of the prompt";
   EXPECT_EQ(lease.kv_from(), 0);

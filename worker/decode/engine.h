@@ -61,8 +61,9 @@ struct DecodeEngineOptions {
   int64_t max_batch = 32;  // sequences in one step
   // What a step computes, beside a row of each sequence that decodes, of prompts that were not handed off as a whole
   // and of output that was computed elsewhere before: so many rows at most, of prompts so many for each that waits
-  // (RowsBeside), and LongestPass where no sequence decodes. Above 0 only without make_loop, and of models loaded with kUsePrefill. 0: of such output a row a step, as
-  // if it were decoded again, and such prompts are refused, with `no_rows_because`.
+  // (RowsBeside), and LongestPass where no sequence decodes. Above 0 only without make_loop, and of models loaded with
+  // kUsePrefill. 0: of such output a row a step, as if it were decoded again, and such prompts are refused, with
+  // `no_rows_because`.
   int64_t step_rows = 0;
   std::string no_rows_because = "step_rows is 0";             // for people
   std::function<void(const DecodeStep&)> on_step = {};        // on the engine's thread, before the pass's tokens go out

@@ -25,8 +25,8 @@ struct LeaseRequest {
   // them again through either lease, and they take no memory more. Either lease may end first. Nothing is shared with a
   // lease that has KV from later on only, nor rows of which a window hid that from it which the new lease's does not.
   SharedPrefix share = {};
-  // X of the prompt is to arrive, too; what is shared has it, and the output has room for its own. With rest_handed only
-  // where what is known has it, as Size says then.
+  // X of the prompt is to arrive, too; what is shared has it, and the output has room for its own. With rest_handed
+  // only where what is known has it, as Size says then.
   bool with_x = false;
   // Of tokens [0, kv_from) of the prompt X is to arrive instead of KV; 0 without X. Their KV may come all the same,
   // from a worker that knows nothing of it: it is taken, and nobody reads it.
@@ -50,7 +50,8 @@ struct LeaseRequest {
   // be copied (Sequence::Copies), and the lease is complete without the other tokens, as with handed_tokens. It goes
   // with none of these that say what arrives or is shared, but for X with rest_handed. Absent: it begins with nothing.
   std::optional<int64_t> least_known_tokens = {};
-  // With least_known_tokens: the lease begins with exactly so many, and the others are handed off, by a chain that gets the first ones from here (LendKnown). It is complete once they have come.
+  // With least_known_tokens: the lease begins with exactly so many, and the others are handed off, by a chain that gets
+  // the first ones from here (LendKnown). It is complete once they have come.
   bool rest_handed = false;
   absl::Span<const int32_t> prompt_ids = {};  // with it: all of the prompt's; read by Reserve alone
   absl::string_view salt = {};  // what is kept under one is known only to leases of the same; copied by Reserve

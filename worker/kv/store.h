@@ -187,9 +187,9 @@ class KvStore {
   // prompt's, at most those. It is complete once that is there. NOT_FOUND as above. FAILED_PRECONDITION: no such
   // number, no such lease, it was said before, or bytes are under way still.
   absl::Status EndArrival(const LeaseId& lease, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
-  // Rows of KV of the first `tokens` tokens, at least 1, that the lease began with (least_known_tokens), where they were
-  // kept or, once they were copied, its own. In layers with windows those may be absent that nobody sees behind what was
-  // known. NOT_FOUND as above. OUT_OF_RANGE: it began with fewer, or was parked.
+  // Rows of KV of the first `tokens` tokens, at least 1, that the lease began with (least_known_tokens), where they
+  // were kept or, once they were copied, its own. In layers with windows those may be absent that nobody sees behind
+  // what was known. NOT_FOUND as above. OUT_OF_RANGE: it began with fewer, or was parked.
   absl::StatusOr<Lent> LendKnown(const LeaseId& lease, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
   // Ends the lease; idempotent. An incomplete lease's Complete event fires CANCELLED. Open sequences and writes keep
   // the memory until they end.

@@ -50,8 +50,7 @@ absl::StatusOr<KvStore::KnownPart> KvStore::HoldKnown(const LeaseRequest& reques
     const absl::Status room = CheckRoom(blocks - whole, grows);
     if (room.ok()) {
       kept_.Use(request.salt, ids.first(hit.tokens));
-      KnownPart part{.tokens = hit.tokens, .of_answer = std::move(hit.of_answer), .hole = hit.hole,
-                     .has_x = hit.has_x};
+      KnownPart part{.tokens = hit.tokens, .of_answer = std::move(hit.of_answer), .hole = hit.hole, .has_x = hit.has_x};
       if (hit.tokens % kKvBlockTokens > 0) part.copied_from = hit.blocks.back();
       hit.blocks.resize(whole);
       part.blocks = std::move(hit.blocks);
@@ -80,8 +79,8 @@ absl::StatusOr<KvStore::Lent> KvStore::LendKnown(const LeaseId& id, int64_t toke
   RUNAHEAD_ASSIGN_OR_RETURN(const KvLease* const lease, leases_.Find(id));
   const auto known = static_cast<int64_t>(lease->known_answers.size());
   if (tokens < 1 || tokens > known) {
-    return absl::OutOfRangeError(absl::StrFormat("%s began with KV of %d tokens, and that of %d is asked for",
-                                                 LeaseName(id), known, tokens));
+    return absl::OutOfRangeError(
+        absl::StrFormat("%s began with KV of %d tokens, and that of %d is asked for", LeaseName(id), known, tokens));
   }
   lent.blocks_.assign(lease->blocks.begin(), lease->blocks.begin() + KvBlocksFor(tokens));
   if (const bool begun = tokens > known / kKvBlockTokens * kKvBlockTokens; begun && lease->copied_from.has_value()) {
@@ -110,8 +109,8 @@ void KvStore::KeepLease(uint64_t number, absl::Span<const int32_t> ids) {
   std::vector<bool> of_answer = lease.known_answers;
   of_answer.resize(std::max(of_answer.size(), static_cast<size_t>(lease.prompt_tokens)), false);
   of_answer.resize(std::max(of_answer.size(), ids.size()), true);
-  const Beginnings::Change change = kept_.Add(lease.salt, ids, lease.blocks, of_answer, lease.hole,
-                                               lease.arrival.Has(SliceKind::kX));
+  const Beginnings::Change change =
+      kept_.Add(lease.salt, ids, lease.blocks, of_answer, lease.hole, lease.arrival.Has(SliceKind::kX));
   for (const int32_t block : change.kept) pool_.Keep(block);
   for (const int32_t block : change.forgotten) pool_.Forget(block);
 }

@@ -69,8 +69,8 @@ class KvprEngineTest : public ::testing::Test {
 
   // `output` is there already, behind the first token.
   std::shared_ptr<testing::CollectingSink> Add(int seed, int64_t prompt, int64_t tokens = kTokens,
-                                      SequenceNumber* number = nullptr, absl::Span<const int32_t> output = {},
-                                      const std::string& form = "") {
+                                               SequenceNumber* number = nullptr, absl::Span<const int32_t> output = {},
+                                               const std::string& form = "") {
     DecodeSequence sequence;
     if (!form.empty()) sequence.rules.structure = {.kind = StructureKind::kRegex, .text = form};
     const bool with_x = store_->x_arena() != nullptr;

@@ -40,10 +40,8 @@ class KvprKnownTest : public KvprEngineTest {
   bool IsKept(std::vector<int32_t> ids, int64_t tokens) {
     ids.resize(tokens);
     ids.push_back(7);
-    const auto lease = store_->Reserve({.prompt_tokens = tokens + 1,
-                                        .total_tokens = tokens + 1,
-                                        .least_known_tokens = tokens,
-                                        .prompt_ids = ids});
+    const auto lease = store_->Reserve(
+        {.prompt_tokens = tokens + 1, .total_tokens = tokens + 1, .least_known_tokens = tokens, .prompt_ids = ids});
     if (lease.ok()) store_->Release(*lease);
     return lease.ok();
   }

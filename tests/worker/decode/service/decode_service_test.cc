@@ -719,8 +719,8 @@ TEST_F(DecodeServiceX, AsksForNoneWhereTheChainHasNotThatOfTheWholePrompt) {
 TEST_F(DecodeServiceX, OfAChainsRestAsksForXWhereWhatIsKnownHasIt) {
   for (const bool kept_with_x : {false, true}) {
     const std::vector<int32_t> ids(kKvBlockTokens + 10, kept_with_x ? 4 : 5);
-    const LeaseId ended = *store_->Reserve(
-        {.prompt_tokens = kKvBlockTokens, .total_tokens = kKvBlockTokens, .with_x = kept_with_x});
+    const LeaseId ended =
+        *store_->Reserve({.prompt_tokens = kKvBlockTokens, .total_tokens = kKvBlockTokens, .with_x = kept_with_x});
     for (int64_t layer = 0; layer < HashModel::kLayers; ++layer) {
       for (const SliceKind kind : {SliceKind::kKv, SliceKind::kX}) {
         if (kind == SliceKind::kX && !kept_with_x) continue;
