@@ -17,12 +17,13 @@ UNITS = {"s", "bytes", "Bps", "reqps", "ops", "percentunit", "short", "none"}
 # Panels whose lines are parts of a whole, and only those, are stacked.
 STACKED = {"Mean TTFT by stage", "How parts were found", "Bytes handed off", "Positions by lane", "Requests by code",
            "Outcomes", "Requests here now", "Edges of the line", "Slots", "What requests wait for", "Calls by API key",
-           "Tokens by API key"}
+           "Tokens by API key", "Known share of prompt tokens"}
 # By how a metric's name ends: units of its values, and of its rate.
 VALUES = {"_bytes_per_second": {"Bps"}, "_bytes": {"bytes"}, "_seconds": {"s"}, "_ratio": {"percentunit", "none"},
           ":slow_rate5m": {"percentunit"}, ":slow_rate1h": {"percentunit"}, ":share": {"percentunit"},
           "share_rate5m": {"percentunit"}, "_ratio:mean_rate5m": {"percentunit"}, "": {"none"}}
 RATES = {"_bytes_total": {"Bps"}, "_seconds_total": {"percentunit", "none"}, "_seconds_sum": {"percentunit"},
+         "_seconds_saved_total": {"none"}, "_seconds_lost_total": {"none"},
          "_tokens_total": {"short"}, "": {"reqps", "ops"}}
 
 
