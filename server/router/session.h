@@ -175,8 +175,8 @@ class Session {
   // what behind_ says, where it says something.
   Task<absl::StatusOr<bool>> Continue(const std::function<void()>& settled);
   // With a place on a chain, before anything is computed: true where it begins with what decode workers have by now, as
-  // Continue, or false: it is to be computed. Nothing: it has given its place back, and waited for one that begins
-  // alike, in vain.
+  // Continue, or false: it is to be computed. Nothing: it has given its place back and takes another one, for a chain
+  // that begins behind what is known, or because it waited for one that begins alike in vain.
   Task<absl::StatusOr<std::optional<bool>>> LookAgain(bool after_full, const std::function<void()>& settled);
   // Until KV of a prompt that begins alike is there, or will not be, or it has waited for long enough. `alone`: what it
   // expected without waiting.
@@ -287,6 +287,7 @@ class Session {
   };
   std::optional<Saving> saving_;              // absent, too, where no times are known
   std::optional<Continuation> behind_;        // chain_ begins behind it: by_chain; absent: it computes the whole prompt
+  bool behind_refused_ = false;               // such a chain: it is not asked for again before the request has waited
   std::optional<FleetQueue::Ticket> ticket_;  // until the end: who is placed anew has its old turn
   Failover failover_;
   v1::Plan plan_;  // of what was started last

@@ -93,10 +93,11 @@ Task<absl::StatusOr<bool>> Session::Continue(const std::function<void()>& settle
 
 Task<absl::StatusOr<std::optional<bool>>> Session::LookAgain(bool after_full, const std::function<void()>& settled) {
   if (failed_before_ || behind_ || !MayContinue()) co_return false;
-  if (after_full || router_.known->lessons() != lessons_) {
+  if (after_full || (router_.known->lessons() != lessons_ && !behind_refused_)) {
     RUNAHEAD_CO_ASSIGN_OR_RETURN(const bool continued, co_await Continue(settled));
-    if (continued) run_.reset();
+    if (continued || behind_) run_.reset();  // it was placed for the whole prompt
     if (continued) co_return true;
+    if (behind_) co_return std::nullopt;
   }
   if (role_.later()) co_return false;  // it has waited for its siblings
   const absl::Duration alone = run_->placement().first_token_in;
@@ -145,11 +146,13 @@ bool Session::BeginFromFirst(const absl::Status& refused) {
   if (!behind_) return false;
   CountContinuation(refused, *behind_);
   BeginFromFirst();
+  behind_refused_ = true;
   return true;
 }
 
 void Session::BeginFromFirst() {
   behind_.reset();
+  behind_refused_ = false;
   saving_.reset();
   chain_.known_tokens = 0;
 }

@@ -74,8 +74,9 @@ def wait_until_it_answers(question):
 def refusal(clients):
     """Status line and headers of the first reply that is no 200, of streams none of which has ended; None: not yet."""
     for key, _ in clients.select(timeout=0):
-        head = key.fileobj.recv(65536, socket.MSG_PEEK).partition(b"\r\n\r\n")[0].decode()
-        status, *headers = head.split("\r\n")
+        reply = key.fileobj.recv(65536, socket.MSG_PEEK)
+        assert b'"error"' not in reply or b" 429 " in reply, reply
+        status, *headers = reply.partition(b"\r\n\r\n")[0].decode().split("\r\n")
         if " 200 " not in status:
             return status, {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in headers)}
     return None

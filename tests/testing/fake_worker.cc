@@ -342,6 +342,17 @@ void FakeWorker::SendDone(uint64_t job, const absl::Status& status, v1::JobCause
   WriteDone(job, status, cause);
 }
 
+void FakeWorker::LetJobsEnd() {
+  MutexLock lock(mu_);
+  behaviour_.first_token = behaviour_.done = true;
+  for (const v1::StartJob& start : starts_) {
+    if (!unfinished_.contains(start.job())) continue;
+    if (start.part() + 2 == start.bounds_size()) WriteFirstToken(start.job(), TokenAt(0));
+    WriteDone(start.job(), absl::OkStatus(), v1::JOB_CAUSE_UNSPECIFIED);
+  }
+  changed_.NotifyAll();
+}
+
 std::vector<v1::StartJob> FakeWorker::AwaitStarts(size_t count) {
   std::vector<v1::StartJob> starts;
   Await(absl::StrCat("the router has started ", count, " jobs"), [&]() RUNAHEAD_REQUIRES(mu_) {

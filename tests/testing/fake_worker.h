@@ -88,6 +88,9 @@ class FakeWorker final {
   void SendDone(uint64_t job, const absl::Status& status = absl::OkStatus(), v1::JobCause cause = v1::JOB_CAUSE_OWN)
       RUNAHEAD_EXCLUDES(mu_);
 
+  // From now on jobs are computed when they are started, and those that have not ended are, too.
+  void LetJobsEnd() RUNAHEAD_EXCLUDES(mu_);
+
   // All StartJobs of all streams in the order of their coming; waits until there are at least `count`.
   std::vector<v1::StartJob> AwaitStarts(size_t count) RUNAHEAD_EXCLUDES(mu_);
   void AwaitRouter() RUNAHEAD_EXCLUDES(mu_);  // until a router's stream is open

@@ -56,7 +56,9 @@ Event DeviceComms::Begin(Move move) {
 }
 
 Event DeviceComms::Enqueue(const Move& move) {
-  return move.came == nullptr ? comms_.out->Send(move.bytes, move.sum) : comms_.in->Recv(move.bytes, move.sum);
+  if (move.came == nullptr) return comms_.out->Send(move.bytes, move.sum);
+  const Event before = std::exchange(last_received_, move.moved.event());
+  return WhenAll({comms_.in->Recv(move.bytes, move.sum), before});
 }
 
 void DeviceComms::Watch(const Event& event, Move move) {

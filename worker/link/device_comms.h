@@ -78,7 +78,8 @@ class DeviceComms final : public ByteMover, public std::enable_shared_from_this<
   };
 
   Event Begin(Move move) RUNAHEAD_EXCLUDES(mu_);
-  // Enqueues it; its event is looked at without the lock.
+  // Enqueues it; its event is looked at without the lock. Frames that come end in the order of their coming, whichever
+  // thread hears of each first: where the one before ends, the next is on the wire.
   Event Enqueue(const Move& move) RUNAHEAD_REQUIRES(mu_);
   void Watch(const Event& event, Move move) RUNAHEAD_EXCLUDES(mu_);
   void Ended(const Move& move, absl::Time asked, const absl::Status& status) RUNAHEAD_EXCLUDES(mu_);
@@ -102,6 +103,7 @@ class DeviceComms final : public ByteMover, public std::enable_shared_from_this<
   int tasks_ RUNAHEAD_GUARDED_BY(mu_) = 0;        // on other threads
   Comms comms_ RUNAHEAD_GUARDED_BY(mu_);
   absl::Time free_since_ RUNAHEAD_GUARDED_BY(mu_) = absl::InfinitePast();  // the incoming communicator
+  Event last_received_ RUNAHEAD_GUARDED_BY(mu_);                           // of the frame that was enqueued last
   std::deque<Move> waiting_ RUNAHEAD_GUARDED_BY(mu_);                      // until they are made, in order
 };
 

@@ -23,15 +23,8 @@ class AlikeTest : public testing::KnownFixture {
     StartKeeping();
     HoldPrefill(false, false);
   }
-  // Every prefill worker has had so many Starts. What they are of is computed now, as is whatever comes later.
-  void LetGoOn(size_t starts) {
-    HoldPrefill(true, true);
-    for (auto& worker : prefill_) {
-      for (const v1::StartJob& start : worker->AwaitStarts(starts)) {
-        if (start.part() + 2 == start.bounds_size()) worker->SendFirstToken(start.job(), 100);
-        worker->SendDone(start.job());
-      }
-    }
+  void LetGoOn() {
+    for (auto& worker : prefill_) worker->LetJobsEnd();
   }
   ::testing::AssertionResult WaitsFor(int requests) const {
     return MetricBecomes("runahead_beginnings_awaited_total", requests);
@@ -45,7 +38,7 @@ TEST_F(AlikeTest, OfEqualPromptsAtOnceOneIsComputed) {
   std::vector<std::unique_ptr<Call>> others;
   for (int i = 0; i < 4; ++i) others.push_back(std::make_unique<Call>(*stub_, Ids(kFirstPrompt, kAnswer)));
   ASSERT_TRUE(WaitsFor(4));
-  LetGoOn(1);
+  LetGoOn();
   EXPECT_EQ(first.Finish().ids(), Whole());
   for (auto& other : others) {
     const Got got = other->Finish();
@@ -66,12 +59,8 @@ TEST_F(AlikeTest, OneThatIsCancelledLeavesItToTheNext) {
   ASSERT_TRUE(WaitsFor(2));
   first.Cancel();
   EXPECT_TRUE(absl::IsCancelled(first.Finish().status));
-  for (auto& worker : prefill_) {  // each has room for two
-    worker->AwaitCancel(worker->AwaitStarts(1).at(0).job());
-    worker->SendDone(worker->AwaitStarts(1).at(0).job(), absl::CancelledError("as asked"), v1::JOB_CAUSE_ROUTER);
-  }
   ASSERT_TRUE(WaitsFor(3)) << "the second or the third computes it, and the other waits for that";
-  LetGoOn(2);
+  LetGoOn();
   const Got of_second = second.Finish(), of_third = third.Finish();
   EXPECT_EQ(of_second.ids(), Whole());
   EXPECT_EQ(of_third.ids(), Whole());
@@ -90,7 +79,7 @@ TEST_F(AlikeTest, WhoWaitsEndsWithItsClientAndItsDeadlineAndHoldsNothing) {
   EXPECT_TRUE(absl::IsCancelled(second.Finish().status));
   Call late(*stub_, Ids(kFirstPrompt, kAnswer), absl::Seconds(1));
   EXPECT_TRUE(absl::IsDeadlineExceeded(late.Finish().status));
-  LetGoOn(1);
+  LetGoOn();
   EXPECT_EQ(first.Finish().ids(), Whole());
   ExpectAllFreeAndWorking();
 }
@@ -104,8 +93,7 @@ TEST_F(AlikeTest, WhatLeavesNoPromptIsNotWaitedFor) {
   Call second(*stub_, not_kept);
   ASSERT_TRUE(second.Read()->has_started());
   Call third(*stub_, Ids(kFirstPrompt, kAnswer));
-  // As many as are given to a worker at once: the third's come when the first's are done.
-  LetGoOn(2);
+  LetGoOn();
   for (Call* call : {&first, &second, &third}) ExpectChain(call->Finish());
   EXPECT_EQ(Metric("runahead_beginnings_awaited_total"), 0);
 }
@@ -136,7 +124,7 @@ TEST_F(AlikeTest, WhatHasFailedOnceWaitsForNobodysPrompt) {
   ASSERT_EQ(alike.Read()->started().plan().schedule(), "kvr");
   Has().Change(
       [](FakeBehaviour& b) { b.generate_end = grpc::Status(grpc::StatusCode::UNAVAILABLE, "it is about to stop"); });
-  LetGoOn(3);
+  LetGoOn();
   EXPECT_EQ(fails.Finish().finished().plan().schedule(), "kvr");
   ExpectChain(alike.Finish());
   EXPECT_EQ(Metric("runahead_beginnings_awaited_total"), 0);
@@ -160,7 +148,7 @@ TEST_F(AlikePatienceTest, WhoHasWaitedLongEnoughIsComputedByItself) {
   ASSERT_TRUE(WaitsFor(1));
   clock_.AwaitWaiters(2);
   clock_.Advance(absl::Hours(1));
-  LetGoOn(3);
+  LetGoOn();
   ExpectChain(late.Finish());
   ExpectChain(waits.Finish());
   EXPECT_EQ(Metric("runahead_beginnings_awaited_total"), 1);

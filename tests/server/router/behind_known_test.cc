@@ -154,6 +154,20 @@ TEST_F(BehindKnownTest, WithoutRoomThereItIsComputedForAnother) {
   EXPECT_EQ(Asked("refused"), 1);
 }
 
+// It had a place on a chain for the whole prompt meanwhile.
+TEST_F(BehindKnownTest, OnceThereIsRoomItsChainBeginsBehindWhatIsKnown) {
+  StartLending();
+  const v1::GenerateRequest next = FirstTurn();
+  for (auto& worker : decode_) worker->Change([](FakeBehaviour& b) { b.reserve = false; });
+  Call call(*stub_, next, testing::kInVain);
+  Has().AwaitReservations(3);  // the first turn; behind what is known; for the whole prompt
+  Other().AwaitReservations(1);
+  for (auto& worker : decode_) worker->Change([](FakeBehaviour& b) { b.reserve = true; });
+  ExpectBehind(call.Finish());
+  Has().AwaitLeases(0);
+  Other().AwaitLeases(0);
+}
+
 // As a worker would that is older, and computes the rest itself.
 TEST_F(BehindKnownTest, ALeaseThatBeginsWithMoreIsNotUsed) {
   StartLending();

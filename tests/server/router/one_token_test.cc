@@ -81,12 +81,7 @@ TEST_F(OneTokenTest, WhoComesMeanwhileBeginsWithIt) {
   ASSERT_TRUE(first.Read()->has_started());
   Call second(*stub_, One(), kInVain), third(*stub_, Ids(kFirstPrompt, kAnswer), kInVain);
   ASSERT_TRUE(MetricBecomes("runahead_beginnings_awaited_total", 2));
-  HoldPrefill(true, true);
-  for (auto& worker : prefill_) {
-    const v1::StartJob start = worker->AwaitStarts(1).at(0);
-    if (start.part() + 2 == start.bounds_size()) worker->SendFirstToken(start.job(), 100);
-    worker->SendDone(start.job());
-  }
+  for (auto& worker : prefill_) worker->LetJobsEnd();
   ExpectChain(first.Finish());
   ExpectContinuation(second.Finish());
   ExpectContinuation(third.Finish());
@@ -118,13 +113,7 @@ TEST_F(OneTokenTest, WithoutMemoryItIsAnsweredAndWaitsForNone) {
   ASSERT_TRUE(first.Read()->has_started());
   Call second(*stub_, One(), kInVain);
   ASSERT_TRUE(second.Read()->has_started());
-  HoldPrefill(true, true);
-  for (auto& worker : prefill_) {
-    for (const v1::StartJob& start : worker->AwaitStarts(2)) {
-      if (start.part() + 2 == start.bounds_size()) worker->SendFirstToken(start.job(), 100);
-      worker->SendDone(start.job());
-    }
-  }
+  for (auto& worker : prefill_) worker->LetJobsEnd();
   ExpectChain(first.Finish());
   ExpectChain(second.Finish());
   EXPECT_EQ(Metric("runahead_beginnings_awaited_total"), 0);
