@@ -148,6 +148,7 @@ TEST_F(AlikePatienceTest, WhoHasWaitedLongEnoughIsComputedByItself) {
   ASSERT_TRUE(WaitsFor(1));
   clock_.AwaitWaiters(2);
   clock_.Advance(absl::Hours(1));
+  ASSERT_TRUE(waits.Read()->has_started()) << "while the other one is computed still";
   LetGoOn();
   ExpectChain(late.Finish());
   ExpectChain(waits.Finish());
