@@ -1,7 +1,11 @@
 // A chain behind a known beginning, as chain_simulator.h simulates it.
+#include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <numeric>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"

@@ -1,6 +1,9 @@
 // The parts that a table gives for a chain behind a known beginning, beside those that a search finds for just that.
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
