@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <memory>
@@ -30,6 +31,8 @@ struct SimulateFlags {
   std::optional<uint64_t> tokens;
   std::optional<uint64_t> width;
   std::optional<double> link_gbps;
+  std::optional<uint64_t> known;
+  std::optional<double> known_gbps;
   std::string schedule = std::string(ScheduleName(Schedule::kKvr));
   std::string parts;
   std::string search;  // empty: not given
@@ -48,6 +51,12 @@ absl::Status CheckSearch(const SimulateFlags& flags) {
   return absl::OkStatus();
 }
 
+absl::Status CheckGbps(const char* flag, std::optional<double> gbps, const char* without) {
+  if (!gbps || (*gbps >= kMinLinkGbps && *gbps <= kMaxLinkGbps)) return absl::OkStatus();
+  return WrongFlag(flag, ": ", *gbps, " is out of range; allowed: gigabits a second from ", kMinLinkGbps, " to ",
+                   kMaxLinkGbps, "; without the flag ", without);
+}
+
 absl::Status CheckNames(const SimulateFlags& flags) {
   if (flags.model_cost.empty() == flags.fit.empty()) {
     return WrongFlag("give exactly one of --model-cost FILE and --fit FILE");
@@ -56,10 +65,28 @@ absl::Status CheckNames(const SimulateFlags& flags) {
     return WrongFlag("--schedule: '", flags.schedule, "' is none of ", absl::StrJoin(ScheduleNames(), ", "));
   }
   RUNAHEAD_RETURN_IF_ERROR(CheckSearch(flags));
-  if (flags.link_gbps && !(*flags.link_gbps >= kMinLinkGbps && *flags.link_gbps <= kMaxLinkGbps)) {
-    return WrongFlag("--link-gbps: ", *flags.link_gbps, " is out of range; allowed: gigabits a second from ",
-                     kMinLinkGbps, " to ", kMaxLinkGbps, "; without the flag links are as the file says");
+  RUNAHEAD_RETURN_IF_ERROR(CheckGbps("--link-gbps", flags.link_gbps, "links are as the file says"));
+  return CheckGbps("--known-gbps", flags.known_gbps, "what is known comes at once");
+}
+
+// Sets what is known, which is not among the question's parts. Its tokens and width are set.
+absl::Status ReadKnown(const SimulateFlags& flags, WhatIfQuestion* question) {
+  const uint64_t known = flags.known.value_or(0);
+  if (known == 0) {
+    if (flags.known_gbps) return WrongFlag("--known-gbps: nothing is known; --known N says how much is");
+    return absl::OkStatus();
   }
+  if (IsTsp(question->schedule)) {
+    return WrongFlag("--known: schedule ", flags.schedule, " computes a prompt from its first token");
+  }
+  const int width = question->schedule == Schedule::kSingle ? 1 : question->width;
+  const uint64_t most = static_cast<uint64_t>(question->tokens - width);
+  if (known > most) {
+    return WrongFlag("--known: ", known, " is out of range; allowed: a whole number from 0 to ", most, "; of ",
+                     question->tokens, " tokens at least one a worker is computed");
+  }
+  question->known.tokens = static_cast<int64_t>(known);
+  if (flags.known_gbps) question->known.bytes_per_s = BytesPerSecond(*flags.known_gbps);
   return absl::OkStatus();
 }
 
@@ -76,13 +103,15 @@ absl::Status ReadParts(const SimulateFlags& flags, WhatIfQuestion* question) {
     question->parts.push_back(part);
   }
   const int64_t sum = std::accumulate(question->parts.begin(), question->parts.end(), int64_t{0});
-  if (flags.tokens && static_cast<uint64_t>(sum) != *flags.tokens) {
-    return WrongFlag("--parts: ", flags.parts, " add up to ", sum, ", not to the ", *flags.tokens, " of --tokens");
+  const uint64_t known = std::min<uint64_t>(flags.known.value_or(0), kMaxPlanTokens);
+  if (flags.tokens && static_cast<uint64_t>(sum) + known != *flags.tokens) {
+    return WrongFlag("--parts: ", flags.parts, " add up to ", sum, ", not to the ", *flags.tokens, " of --tokens",
+                     known > 0 ? absl::StrCat(" less the ", known, " of --known") : "");
   }
   if (flags.width && question->parts.size() != *flags.width) {
     return WrongFlag("--parts: there are ", question->parts.size(), ", but --width is ", *flags.width);
   }
-  question->tokens = sum;
+  question->tokens = sum + static_cast<int64_t>(known);
   question->width = static_cast<int>(question->parts.size());
   return absl::OkStatus();
 }
@@ -110,12 +139,14 @@ absl::StatusOr<WhatIfQuestion> QuestionOf(const SimulateFlags& flags) {
     question.width = static_cast<int>(flags.width.value_or(1));
   }
   if (question.width > kMaxSearchWidth || question.tokens > kMaxPlanTokens) {
-    return WrongFlag("--parts: ", question.width, " parts of together ", question.tokens, " tokens; allowed: up to ",
-                     kMaxSearchWidth, " parts and ", kMaxPlanTokens, " tokens");
+    return WrongFlag("--parts: ", question.width, " parts of together ", question.tokens,
+                     flags.known ? " tokens with those of --known" : " tokens", "; allowed: up to ", kMaxSearchWidth,
+                     " parts and ", kMaxPlanTokens, " tokens");
   }
   if (question.width > question.tokens) {
     return WrongFlag("--width: ", question.width, " is more than one worker a token; the prompt has ", question.tokens);
   }
+  RUNAHEAD_RETURN_IF_ERROR(ReadKnown(flags, &question));
   return question;
 }
 
@@ -188,13 +219,19 @@ void AddPlanSimulateCommand(CLI::App& plan, Command* chosen) {
   AddNumber(simulate, "--link-gbps", &flags->link_gbps,
             "Gigabits a second of every link (default: as the file says, else no limit); buses stay as the file says",
             "X");
+  AddNumber(simulate, "--known", &flags->known,
+            "So many of the first tokens are known: their KV comes to worker 0, and the chain computes the others",
+            "N");
+  AddNumber(simulate, "--known-gbps", &flags->known_gbps,
+            "Gigabits a second at which KV of what is known comes (default: no limit)", "X");
   simulate
       .add_option("--schedule", flags->schedule,
                   absl::StrCat("One of ", absl::StrJoin(ScheduleNames(), ", "), " (default ", flags->schedule, ")"))
       ->type_name("NAME");
   simulate
-      .add_option("--parts", flags->parts,
-                  "Tokens of each worker, as in 700,324, in place of a search; gives tokens and width too")
+      .add_option(
+          "--parts", flags->parts,
+          "Tokens of each worker, as in 700,324, in place of a search; gives tokens (with --known) and width too")
       ->type_name("LIST");
   simulate
       .add_option("--search", flags->search,

@@ -17,10 +17,11 @@ namespace runahead {
 struct WhatIfQuestion {
   CostModel model;
   Schedule schedule = Schedule::kKvr;
-  int64_t tokens = 0;
+  int64_t tokens = 0;  // of the whole prompt, known ones included
   int width = 1;
-  std::vector<int64_t> parts;  // empty: kvr searches them, all others are even
+  std::vector<int64_t> parts;  // of what is not known; empty: kvr searches them, all others are even
   bool thorough = false;       // kvr's search: for the best that the model has, instead of as the paper searches
+  KnownBeginning known = {};
 };
 
 struct FoundBy {
@@ -29,17 +30,25 @@ struct FoundBy {
   SearchEnd end = SearchEnd::kFinished;
 };
 
+// The same prompt on the same chain where nothing is known of it.
+struct WholePrompt {
+  std::vector<int64_t> parts;  // as WhatIfQuestion has them where none are given
+  double ttft_s = 0;
+};
+
 struct WhatIfAnswer {
   Schedule schedule = Schedule::kKvr;
   std::vector<int64_t> parts;
   SimulatedRun run;
-  std::vector<double> fractions;  // of the tokens, as parts
-  double single_ttft_s = 0;       // the whole prompt on the chain's first worker
+  std::vector<double> fractions;  // of the tokens that are computed, as parts
+  double single_ttft_s = 0;       // all that is computed, on the chain's first worker
   std::optional<FoundBy> search;  // where there was one
+  KnownBeginning known = {};
+  std::optional<WholePrompt> whole;  // where something is known
 };
 
-// INVALID_ARGUMENT: a model that does not fit the width (CheckCostModel), or parts that are none of the prompt.
-// Parts are searched by SearchSimulated.
+// INVALID_ARGUMENT: a model that does not fit the width (CheckCostModel), parts that are none of the prompt, or a known
+// beginning that is none (SimulateChain). Parts are searched by SearchSimulated.
 absl::StatusOr<WhatIfAnswer> AnswerWhatIf(const WhatIfQuestion& question);
 
 }  // namespace runahead

@@ -81,6 +81,17 @@ std::string BesideOneWorker(double single_s, double ttft_s) {
   return absl::StrFormat("; worker 0 alone takes %s, %.2f times as long", Seconds(single_s), single_s / ttft_s);
 }
 
+// How the known beginning came, and what the chain would take without it.
+std::string KnownText(const WhatIfAnswer& answer) {
+  std::string pace = "no limit";
+  if (std::isfinite(answer.known.bytes_per_s)) {
+    pace = absl::StrFormat("%.6g gigabits a second", answer.known.bytes_per_s * 8 / 1e9);
+  }
+  return absl::StrFormat("known: %d tokens, %s to worker 0; %s\nfrom the first token on: %s with %s\n",
+                         answer.known.tokens, Bytes(answer.run.known_bytes), pace, Seconds(answer.whole->ttft_s),
+                         absl::StrJoin(answer.whole->parts, " + "));
+}
+
 }  // namespace
 
 std::string DoubtsText(const CostFit& fit, absl::string_view indent) {
@@ -104,6 +115,11 @@ std::string WhatIfJson(const WhatIfAnswer& answer, const CostFit* fit, absl::Spa
                {"dot_products", answer.run.dot_products},
                {"single_ttft_s", answer.single_ttft_s},
                {"schedule", ScheduleName(answer.schedule)}};
+  if (answer.whole) {
+    json["known_tokens"] = answer.known.tokens;
+    json["known_bytes"] = answer.run.known_bytes;
+    json["whole"] = {{"ttft_s", answer.whole->ttft_s}, {"parts", answer.whole->parts}};
+  }
   if (answer.search) {
     json["search"] = {{"name", answer.search->thorough ? "thorough" : "paper"},
                       {"evaluations", answer.search->evaluations},
@@ -116,10 +132,10 @@ std::string WhatIfJson(const WhatIfAnswer& answer, const CostFit* fit, absl::Spa
 std::string WhatIfText(const WhatIfAnswer& answer, const CostModel& model) {
   const int64_t tokens = std::accumulate(answer.parts.begin(), answer.parts.end(), int64_t{0});
   const size_t width = answer.parts.size();
-  std::string text =
-      absl::StrFormat("%s, %d tokens on %d worker%s: first token after %s%s\n\n", ScheduleName(answer.schedule), tokens,
-                      width, width == 1 ? "" : "s", Seconds(answer.run.ttft_s),
-                      width == 1 ? "" : BesideOneWorker(answer.single_ttft_s, answer.run.ttft_s));
+  std::string text = absl::StrFormat(
+      "%s, %d tokens%s on %d worker%s: first token after %s%s\n\n", ScheduleName(answer.schedule), tokens,
+      answer.whole ? absl::StrCat(" behind ", answer.known.tokens, " known ones") : "", width, width == 1 ? "" : "s",
+      Seconds(answer.run.ttft_s), width == 1 ? "" : BesideOneWorker(answer.single_ttft_s, answer.run.ttft_s));
   absl::StrAppendFormat(&text, "  worker     tokens   share        busy     waiting\n");
   for (size_t i = 0; i < width; ++i) {
     absl::StrAppendFormat(&text, "%8d %10d %6.1f%% %11s %11s\n", i, answer.parts[i], 100 * answer.fractions[i],
@@ -131,6 +147,7 @@ std::string WhatIfText(const WhatIfAnswer& answer, const CostModel& model) {
     absl::StrAppendFormat(&text, "traffic: %d (K, V) entries a layer, %s in all; links: %s\n",
                           answer.run.traffic_entries, Bytes(answer.run.traffic_bytes), LinksText(model));
   }
+  if (answer.whole) absl::StrAppend(&text, width > 1 ? "" : "\n", KnownText(answer));
   return text;
 }
 

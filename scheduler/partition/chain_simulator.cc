@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -17,7 +18,7 @@ namespace {
 // Pairs of tokens are counted in 64 bits.
 constexpr int64_t kMaxTokens = int64_t{1} << 30;
 
-// K and V of one part, on its way along the line.
+// K and V of one part or of the known beginning, on its way along the line.
 struct Frame {
   double whole_s = 0;  // when the worker that now has it has all of it
   int part = 0;
@@ -56,12 +57,14 @@ struct LayerKind {
 
 class Simulation {
  public:
-  Simulation(const CostModel& model, Schedule schedule, absl::Span<const int64_t> parts)
+  Simulation(const CostModel& model, Schedule schedule, absl::Span<const int64_t> parts, const KnownBeginning& known)
       : model_(model),
         parts_(parts),
         width_(static_cast<int>(parts.size())),
         kvr_(!IsTsp(schedule)),
-        bytes_per_row_(model.kv_bytes_per_token / static_cast<double>(model.layers)) {
+        known_per_s_(known.bytes_per_s),
+        bytes_per_row_(model.kv_bytes_per_token / static_cast<double>(model.layers)),
+        bounds_({known.tokens}) {
     for (int64_t part : parts) bounds_.push_back(bounds_.back() + part);
     const bool skip = kvr_ ? model.causal_skip : schedule == Schedule::kTspCausal || model.window_layers > 0;
     plain_ = KindOf(model.layers - model.window_layers, 0, skip);
@@ -78,12 +81,15 @@ class Simulation {
     run_.traffic_entries = Mean(plain_.traffic_entries, windowed_.traffic_entries);
     run_.traffic_bytes = bytes_per_row_ * OfAllLayers(static_cast<double>(plain_.traffic_entries),
                                                       static_cast<double>(windowed_.traffic_entries));
-    frames_.reserve(width_ + 1);
+    run_.known_bytes = bytes_per_row_ * OfAllLayers(static_cast<double>(RowsTo(0, kKnownPart, 0)),
+                                                    static_cast<double>(RowsTo(0, kKnownPart, windowed_.window)));
+    frames_.reserve(width_ + 2);
   }
 
   SimulatedRun OnBuses() {
     ChainWork work;
     work.both_directions = !kvr_;
+    work.known_per_s = known_per_s_;
     work.workers = width_;
     work.times = [this](int64_t layer, int worker) { return KindAt(layer).times[worker]; };
     work.bytes = [this](int64_t layer, int to, int part) {
@@ -98,12 +104,17 @@ class Simulation {
   SimulatedRun Kvr() {
     // ends[l * width + i]: worker i has finished layer l - 1.
     std::vector<double> ends((model_.layers + 1) * width_);
+    LinkUse lender({.latency_s = 0, .bytes_per_s = known_per_s_, .slowdown = {}}, /*number=*/0);
     for (int64_t layer = 0; layer < model_.layers; ++layer) {
       const LayerKind& kind = KindAt(layer);
       const double* begin = &ends[layer * width_];
       double* end = &ends[(layer + 1) * width_];
       const double* posted = &ends[std::max<int64_t>(0, layer + 1 - model_.receive_ahead_layers) * width_];
       frames_.clear();
+      if (const int64_t rows = RowsTo(0, kKnownPart, kind.window); rows > 0) {
+        const double bytes = bytes_per_row_ * static_cast<double>(rows);
+        frames_.push_back({lender.Carry(posted[0], bytes, layer, kKnownPart), kKnownPart});
+      }
       for (int i = 0; i < width_; ++i) {
         const double own = begin[i] + kind.times[i].qkv_s;
         const double whole = frames_.empty() ? own : std::max(own, frames_.back().whole_s);
@@ -171,10 +182,10 @@ class Simulation {
     const double share = static_cast<double>(windowed_.layers) / static_cast<double>(model_.layers);
     return plain - std::llround(static_cast<double>(plain - windowed) * share);
   }
-  // Rows of part `part` that go to worker `to`.
+  // Rows of part `part`, or of kKnownPart, that go to worker `to`.
   int64_t RowsTo(int to, int part, int64_t window) const {
     const int64_t seen = kvr_ && window > 0 ? bounds_[to] + 1 - window : 0;
-    return bounds_[part + 1] - std::max(bounds_[part], seen);
+    return bounds_[part + 1] - std::max(part == kKnownPart ? 0 : bounds_[part], seen);
   }
 
   // Worker i sends on to its neighbour what that one needs of what it has (frames_) and of its own part, each once it
@@ -204,19 +215,38 @@ class Simulation {
   const absl::Span<const int64_t> parts_;
   const int width_;
   const bool kvr_;
-  const double bytes_per_row_;  // of one layer
-  std::vector<int64_t> bounds_ = {0};
+  const double known_per_s_;     // bytes of the known beginning that come to the head
+  const double bytes_per_row_;   // of one layer
+  std::vector<int64_t> bounds_;  // [width + 1], from s_0 on
   LayerKind plain_, windowed_;
   std::vector<LinkUse> downstream_, upstream_;  // [width - 1]
   std::vector<Frame> frames_;                   // what the worker at hand has, but for its own part
   SimulatedRun run_;
 };
 
+absl::Status CheckKnown(const KnownBeginning& known, Schedule schedule) {
+  if (known.tokens < 0 || known.tokens > kMaxTokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("known.tokens: ", known.tokens, " is not between 0 and ", kMaxTokens));
+  }
+  if (!(known.bytes_per_s > 0)) {
+    return absl::InvalidArgumentError(absl::StrCat("known.bytes_per_s: ", known.bytes_per_s, " is not above 0"));
+  }
+  if (known.tokens > 0 && IsTsp(schedule)) {
+    return absl::InvalidArgumentError(absl::StrCat("known.tokens: ", known.tokens, ", but schedule ",
+                                                   std::string(ScheduleName(schedule)),
+                                                   " computes a prompt from its first token"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::StatusOr<SimulatedRun> SimulateChain(const CostModel& model, Schedule schedule, absl::Span<const int64_t> parts) {
+absl::StatusOr<SimulatedRun> SimulateChain(const CostModel& model, Schedule schedule, absl::Span<const int64_t> parts,
+                                           const KnownBeginning& known) {
   RUNAHEAD_RETURN_IF_ERROR(CheckCostModel(model, static_cast<int>(parts.size())));
-  int64_t tokens = 0;
+  RUNAHEAD_RETURN_IF_ERROR(CheckKnown(known, schedule));
+  int64_t tokens = known.tokens;
   for (int64_t part : parts) {
     if (part < 1) return absl::InvalidArgumentError(absl::StrCat("parts: ", part, " is not at least 1"));
     if (part > kMaxTokens - tokens) {
@@ -224,7 +254,7 @@ absl::StatusOr<SimulatedRun> SimulateChain(const CostModel& model, Schedule sche
     }
     tokens += part;
   }
-  Simulation simulation(model, schedule, parts);
+  Simulation simulation(model, schedule, parts, known);
   if (!model.buses.empty()) return simulation.OnBuses();
   return IsTsp(schedule) ? simulation.Tsp() : simulation.Kvr();
 }

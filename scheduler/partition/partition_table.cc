@@ -17,6 +17,10 @@ namespace {
 // Fractions in a table are printed with three decimals or more: a chain of a few workers stays within this.
 constexpr double kSumTolerance = 1e-3;
 
+// A length tells how to cut where the time to the next one rises by at least so much of what the tokens do. Short
+// prompts start kernels or read the weights, whoever has which tokens: what a search found there is chance.
+constexpr double kTellingRise = 0.5;
+
 absl::Status CheckWidth(int64_t tokens, int width) {
   if (width < 1) return absl::InvalidArgumentError(absl::StrCat("width: ", width, " is not at least 1"));
   if (tokens < width) {
@@ -129,11 +133,40 @@ absl::StatusOr<Partition> PartitionTable::Lookup(int64_t tokens, int width) cons
 }
 
 absl::StatusOr<std::vector<int64_t>> PartitionTable::PartsBehind(int64_t known, int64_t tokens, int width) const {
+  if (known < 0) return absl::InvalidArgumentError(absl::StrCat("known: ", known, " is not at least 0"));
   RUNAHEAD_RETURN_IF_ERROR(CheckWidth(tokens - known, width));
   if (times_.empty()) return EvenParts(tokens - known, width);
-  const std::vector<double> fractions =
-      FractionsOfRest(tokens, known, width, [&](int64_t of) { return times_.Seconds(of, 1); });
-  return RoundParts(tokens - known, fractions, block_);
+  const std::vector<double> shares = SharesOfTime(TellingLength(tokens - known, width), width);
+  const auto on_one_s = [&](int64_t of) { return times_.SecondsOfTokens(of, 1); };
+  return RoundParts(tokens - known, FractionsOfRest(tokens, known, shares, on_one_s), block_);
+}
+
+int64_t PartitionTable::TellingLength(int64_t tokens, int width) const {
+  const auto found = by_width_.find(width);
+  if (found == by_width_.end() || !times_.knows(width)) return tokens;
+  const Nodes& nodes = found->second;
+  auto node = nodes.begin();
+  for (auto next = std::next(node); next != nodes.end(); node = next++) {
+    const double longer = static_cast<double>(next->first) / static_cast<double>(node->first) - 1;
+    const double later = times_.Seconds(next->first, width) / times_.Seconds(node->first, width) - 1;
+    if (later >= kTellingRise * longer) break;
+  }
+  return std::max(tokens, node->first);
+}
+
+std::vector<double> PartitionTable::SharesOfTime(int64_t tokens, int width) const {
+  const auto [fractions, source] = Fractions(tokens, width);
+  const double whole_s = times_.SecondsOfTokens(tokens, 1);
+  if (source == PartitionSource::kEven || !(whole_s > 0)) return std::vector<double>(width, 1.0 / width);
+  std::vector<double> shares;
+  double end = 0, before_s = 0;
+  for (const double fraction : fractions) {
+    end += fraction * static_cast<double>(tokens);
+    const double until_s = std::max(before_s, times_.SecondsOfTokens(std::llround(end), 1));  // measured times may fall
+    shares.push_back((until_s - before_s) / whole_s);
+    before_s = until_s;
+  }
+  return shares;
 }
 
 absl::StatusOr<std::vector<int64_t>> EvenParts(int64_t tokens, int width) {

@@ -54,8 +54,10 @@ class PartitionTable {
   // The same in whole tokens. INVALID_ARGUMENT unless 1 <= width <= tokens.
   absl::StatusOr<Partition> Lookup(int64_t tokens, int width) const;
 
-  // The tokens behind `known` ones whose KV the chain gets, in parts that take equally long where times() tells, else
-  // even. INVALID_ARGUMENT unless 0 <= known and 1 <= width <= tokens - known.
+  // The tokens behind `known` ones whose KV the chain gets, in parts that take one worker the same shares of its time
+  // as the parts of a prompt of so many tokens alone, or of more where so few tell nothing; equally long ones where the
+  // table has nothing for this width. Even where times() tells nothing of one worker. INVALID_ARGUMENT unless 0 <=
+  // known and 1 <= width <= tokens - known.
   absl::StatusOr<std::vector<int64_t>> PartsBehind(int64_t known, int64_t tokens, int width) const;
 
   bool empty() const { return by_width_.empty(); }
@@ -64,6 +66,11 @@ class PartitionTable {
   const TtftTable& times() const { return times_; }
 
  private:
+  // So many tokens, or the shortest length of the width from which on its time rises with the tokens, if that is more.
+  int64_t TellingLength(int64_t tokens, int width) const;
+  // Of a prompt of so many tokens, what part each worker's tokens take of the time of all on one worker.
+  std::vector<double> SharesOfTime(int64_t tokens, int width) const;
+
   using Nodes = std::map<int64_t, std::vector<double>>;  // tokens -> fractions
 
   std::map<int, Nodes> by_width_;

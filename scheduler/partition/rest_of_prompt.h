@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
 
 namespace runahead {
 
@@ -28,29 +29,30 @@ inline double SecondsOfChainRest(int64_t prompt_tokens, int64_t known_tokens,
   return known_tokens < 1 ? rest_s : std::max(rest_s, on_these_s(prompt_tokens - known_tokens));
 }
 
-// The rest in `width` parts, head first, each above 0 and adding up to 1, that take one worker equally long: later
-// tokens attend over more. on_one_s(t) is what the first t tokens take there; where it does not rise all the way, in
-// even parts. 0 <= known < prompt, width >= 1.
-inline std::vector<double> FractionsOfRest(int64_t prompt_tokens, int64_t known_tokens, int width,
+// The rest in parts, head first, each above 0 and adding up to 1, that take one worker these shares of the time that
+// the rest takes it: later tokens attend over more. on_one_s(t) is what the first t tokens take there, 0 for none;
+// where it does not rise, or there are fewer tokens than shares, they are shares of the tokens. `shares`: at least one,
+// none below 0, adding up to 1. 0 <= known < prompt.
+inline std::vector<double> FractionsOfRest(int64_t prompt_tokens, int64_t known_tokens, absl::Span<const double> shares,
                                            absl::FunctionRef<double(int64_t tokens)> on_one_s) {
-  const auto rest = static_cast<double>(prompt_tokens - known_tokens);
-  const double from_s = known_tokens > 0 ? on_one_s(known_tokens) : 0;
-  const double rest_s = on_one_s(prompt_tokens) - from_s;
+  std::vector<double> of_tokens(shares.begin(), shares.end());
+  const double from_s = on_one_s(known_tokens), rest_s = on_one_s(prompt_tokens) - from_s;
+  const auto width = static_cast<int64_t>(shares.size()), rest = prompt_tokens - known_tokens;
+  if (!(rest_s > 0) || rest < width) return of_tokens;
   std::vector<double> fractions;
   int64_t begin = known_tokens;
-  for (int part = 1; part < width && rest_s > 0; ++part) {
-    const double until_s = from_s + rest_s * part / width;
-    int64_t end = begin, behind = prompt_tokens;  // the first token by which so much time has passed
+  double until_s = from_s;
+  for (int64_t part = 0; part + 1 < width; ++part) {
+    until_s += rest_s * shares[part];
+    int64_t end = begin, behind = prompt_tokens - (width - 1 - part);  // the first token by which so much has passed
     while (end + 1 < behind) {
       const int64_t middle = end + (behind - end) / 2;
       (on_one_s(middle) < until_s ? end : behind) = middle;
     }
-    if (behind == begin || behind == prompt_tokens) break;
-    fractions.push_back(static_cast<double>(behind - begin) / rest);
+    fractions.push_back(static_cast<double>(behind - begin) / static_cast<double>(rest));
     begin = behind;
   }
-  if (static_cast<int>(fractions.size()) + 1 < width) return std::vector<double>(width, 1.0 / width);
-  fractions.push_back(static_cast<double>(prompt_tokens - begin) / rest);
+  fractions.push_back(static_cast<double>(prompt_tokens - begin) / static_cast<double>(rest));
   return fractions;
 }
 

@@ -11,6 +11,9 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();  // of a time; of a rate: no limit
 
+// In place of a worker: whoever has the known beginning.
+constexpr int kLender = -1;
+
 struct Worker {
   enum class Phase { kProject, kWait, kRest, kDone };
   Phase phase = Phase::kProject;
@@ -51,7 +54,7 @@ class Events {
         parts_(static_cast<size_t>(work.workers)),
         computing_(work.workers),
         workers_(parts_) {
-    whole_s_.assign(static_cast<size_t>(model.layers) * parts_ * parts_, kNever);
+    whole_s_.assign(static_cast<size_t>(model.layers) * (parts_ + 1) * (parts_ + 1), kNever);
     finished_s_.assign(static_cast<size_t>(model.layers + 1) * parts_, kNever);
     missing_.resize(static_cast<size_t>(model.layers) * parts_);
     run_.waiting_s.resize(parts_);
@@ -60,6 +63,7 @@ class Events {
       workers_[i].until_s = work.times(0, i).qkv_s;
       for (int64_t layer = 0; layer < model.layers; ++layer) Missing(layer, i) = Expected(layer, i);
     }
+    AddLender();
     for (int link = 0; link + 1 < work.workers; ++link) {
       AddDirection(link, link + 1, link, /*upstream=*/false);
       if (work.both_directions) AddDirection(link + 1, link, link, /*upstream=*/true);
@@ -88,15 +92,16 @@ class Events {
   }
 
  private:
+  // `at`: a worker, or kLender.
   double& Whole(int64_t layer, int at, int part) {
-    return whole_s_[(static_cast<size_t>(layer) * parts_ + at) * parts_ + part];
+    return whole_s_[(static_cast<size_t>(layer) * (parts_ + 1) + at + 1) * (parts_ + 1) + part + 1];
   }
   int& Missing(int64_t layer, int at) { return missing_[static_cast<size_t>(layer) * parts_ + at]; }
 
   // Parts that a worker attends over in a layer, its own among them.
   int Expected(int64_t layer, int at) const {
     int expected = 1;
-    for (int part = 0; part < (work_.both_directions ? work_.workers : at); ++part) {
+    for (int part = kKnownPart; part < (work_.both_directions ? work_.workers : at); ++part) {
       if (part != at && work_.bytes(layer, at, part) >= 0) ++expected;
     }
     return expected;
@@ -138,11 +143,22 @@ class Events {
     BeginLayer(links_.back());
   }
 
+  // From where the known beginning is, whole from the start, to the head.
+  void AddLender() {
+    for (int64_t layer = 0; layer < model_.layers; ++layer) Whole(layer, kLender, kKnownPart) = 0;
+    Direction direction;
+    direction.from = kLender;
+    direction.to = 0;
+    direction.cost.bytes_per_s = direction.rate = work_.known_per_s;
+    links_.push_back(std::move(direction));
+    BeginLayer(links_.back());
+  }
+
   // What a direction carries of its layer: of layers without frames nothing, so it may go on at once.
   void BeginLayer(Direction& link) {
     for (; link.layer < model_.layers; ++link.layer) {
       const bool down = link.from < link.to;
-      for (int part = down ? 0 : link.from; part <= (down ? link.from : work_.workers - 1); ++part) {
+      for (int part = down ? kKnownPart : link.from; part <= (down ? link.from : work_.workers - 1); ++part) {
         if (work_.bytes(link.layer, link.to, part) >= 0) link.left.push_back(part);
       }
       if (!link.left.empty()) return;
@@ -271,9 +287,11 @@ class Events {
   std::vector<Worker> workers_;
   std::vector<Direction> links_;
   std::vector<Share> shares_;
-  bool transfers_changed_ = true;   // which transfers are under way
-  std::vector<int> missing_;        // [layers, workers]: parts that a worker still lacks of those it attends over
-  std::vector<double> whole_s_;     // [layers, workers, parts]: when a worker has a part's K and V of a layer
+  bool transfers_changed_ = true;  // which transfers are under way
+  std::vector<int> missing_;       // [layers, workers]: parts that a worker still lacks of those it attends over
+  // [layers, 1 + workers, 1 + parts], with the lender and the known beginning first: when a worker has a part's K and V
+  // of a layer.
+  std::vector<double> whole_s_;
   std::vector<double> finished_s_;  // [layers + 1, workers]: when a worker has finished so many layers
   RunOnBuses run_;
 };

@@ -4,11 +4,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "scheduler/partition/cost_model.h"
 
 namespace runahead {
+
+// In place of a part: the known beginning, which comes to the head from outside the line.
+inline constexpr int kKnownPart = -1;
 
 // What is to be simulated, as SimulateChain has it.
 struct ChainWork {
@@ -16,9 +20,10 @@ struct ChainWork {
   // False: a worker takes them CostModel::receive_ahead_layers ahead (KV-Runahead).
   bool both_directions = false;
   int workers = 1;
+  double known_per_s = std::numeric_limits<double>::infinity();  // bytes of the known beginning; on no bus
   std::function<LayerTimes(int64_t layer, int worker)> times;
-  std::function<double(int64_t layer, int to, int part)>
-      bytes;  // of a part's frame to a neighbour; negative: no such frame
+  // Of the frame of a part, or of kKnownPart, to a neighbour; negative: no such frame.
+  std::function<double(int64_t layer, int to, int part)> bytes;
 };
 
 struct RunOnBuses {

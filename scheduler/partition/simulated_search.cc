@@ -37,22 +37,23 @@ std::vector<int64_t> PartsBySpeed(const CostModel& model, int64_t tokens, int wi
   return RoundParts(tokens, speeds);
 }
 
-absl::StatusOr<SearchResult> SearchModel(const CostModel& model, int64_t tokens, int width,
+absl::StatusOr<SearchResult> SearchModel(const CostModel& model, int64_t tokens, int width, const KnownBeginning& known,
                                          const SearchOptions& options) {
-  const auto seconds = [&model](absl::Span<const int64_t> parts) -> absl::StatusOr<double> {
-    RUNAHEAD_ASSIGN_OR_RETURN(const SimulatedRun run, SimulateChain(model, Schedule::kKvr, parts));
+  const auto seconds = [&](absl::Span<const int64_t> parts) -> absl::StatusOr<double> {
+    RUNAHEAD_ASSIGN_OR_RETURN(const SimulatedRun run, SimulateChain(model, Schedule::kKvr, parts, known));
     return run.ttft_s;
   };
   return SearchPartition(tokens, width, ObjectiveOf(seconds), options);
 }
 
-absl::StatusOr<SearchResult> PaperSearch(const CostModel& model, int64_t tokens, int width, int64_t max_evaluations) {
+absl::StatusOr<SearchResult> PaperSearch(const CostModel& model, int64_t tokens, int width, const KnownBeginning& known,
+                                         int64_t max_evaluations) {
   SearchOptions options;
   options.max_evaluations = max_evaluations;
   options.thorough = false;
   options.first_stride = std::max<int64_t>(1, tokens / width / 4);
   if (!model.worker_factors.empty()) options.seeds = {PartsBySpeed(model, tokens, width)};
-  return SearchModel(model, tokens, width, options);
+  return SearchModel(model, tokens, width, known, options);
 }
 
 }  // namespace
@@ -74,14 +75,14 @@ std::vector<std::vector<int64_t>> CornerPartitions(int64_t tokens, int width) {
 }
 
 absl::StatusOr<SearchResult> SearchSimulated(const CostModel& model, int64_t tokens, int width, bool thorough,
-                                             int64_t max_evaluations) {
+                                             int64_t max_evaluations, const KnownBeginning& known) {
   RUNAHEAD_RETURN_IF_ERROR(EvenParts(tokens, width).status());
   RUNAHEAD_RETURN_IF_ERROR(CheckCostModel(model, width));
   if (max_evaluations != 0 && max_evaluations < kLeastSimulations) {
     return absl::InvalidArgumentError(absl::StrCat("max_evaluations: ", max_evaluations, " is below what can be"));
   }
   const int64_t most = max_evaluations == 0 ? AffordableEvaluations(model, width) : max_evaluations;
-  if (!thorough || width == 1 || width > kMaxSearchWidth) return PaperSearch(model, tokens, width, most);
+  if (!thorough || width == 1 || width > kMaxSearchWidth) return PaperSearch(model, tokens, width, known, most);
 
   SearchOptions options;
   options.first_stride = FirstStride(tokens, width);
@@ -93,13 +94,13 @@ absl::StatusOr<SearchResult> SearchSimulated(const CostModel& model, int64_t tok
     free.buses.clear();
     SearchOptions without = options;
     without.max_evaluations = std::max(AffordableEvaluations(free, width) / kShares, kLeastSimulations);
-    RUNAHEAD_ASSIGN_OR_RETURN(SearchResult found, SearchModel(free, tokens, width, without));
+    RUNAHEAD_ASSIGN_OR_RETURN(SearchResult found, SearchModel(free, tokens, width, known, without));
     options.seeds.push_back(std::move(found.parts));
   }
-  RUNAHEAD_ASSIGN_OR_RETURN(SearchResult paper, PaperSearch(model, tokens, width, most / kShares));
+  RUNAHEAD_ASSIGN_OR_RETURN(SearchResult paper, PaperSearch(model, tokens, width, known, most / kShares));
   options.seeds.push_back(std::move(paper.parts));
   options.max_evaluations = most - paper.evaluations;
-  RUNAHEAD_ASSIGN_OR_RETURN(SearchResult found, SearchModel(model, tokens, width, options));
+  RUNAHEAD_ASSIGN_OR_RETURN(SearchResult found, SearchModel(model, tokens, width, known, options));
   found.evaluations += paper.evaluations;
   return found;
 }

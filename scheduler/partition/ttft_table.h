@@ -31,13 +31,23 @@ class TtftTable {
   bool knows(int width) const { return by_width_.find(width) != by_width_.end(); }
   bool empty() const { return !knows(1); }
 
-  // Seconds for tokens >= 1 on a width that is known. Between two lengths on a straight line; below the shortest what
-  // that one took, for short prompts wait on reading the weights, not on tokens; beyond the longest the time a token
-  // takes grows on as it did between the two longest (time is quadratic in tokens there), or stays where there is one.
+  // Seconds for tokens >= 1 on a width that is known. Between two lengths the time that a token takes beyond the start
+  // grows evenly, for attention makes time quadratic in tokens; where it falls, on a straight line. Below the shortest
+  // length what that one took, for short prompts wait on reading the weights, not on tokens; beyond the longest the
+  // time a token takes grows on as it did between the two longest, or stays where there is one.
   double Seconds(int64_t tokens, int width) const;
 
+  // The same less the start, for tokens >= 0: 0 for none, then on a straight line to the shortest length. So the
+  // difference of two lengths is what the tokens between them take, however short the first is. The start is what no
+  // tokens would take by the two shortest lengths: 0 where there is one.
+  double SecondsOfTokens(int64_t tokens, int width) const;
+
  private:
-  std::map<int, std::map<int64_t, double>> by_width_;  // width -> tokens -> seconds
+  using Times = std::map<int64_t, double>;  // tokens -> seconds
+
+  static double Start(const Times& times);
+
+  std::map<int, Times> by_width_;
 };
 
 }  // namespace runahead

@@ -167,6 +167,39 @@ TEST_F(PlanSimulateTest, PrintsATableForPeople) {
   EXPECT_THAT(out_, HasSubstr("links: no limit, latency 10 us"));
 }
 
+TEST_F(PlanSimulateTest, SaysWhatAKnownBeginningSaves) {
+  const std::vector<std::string> chain = {"--tokens", "8192", "--width", "4", "--link-gbps", "2400"};
+  const auto with = [&chain](const std::vector<std::string>& more) {
+    std::vector<std::string> all = chain;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  RunCost(with({"--json"}));
+  const auto whole = nlohmann::json::parse(out_);
+  EXPECT_FALSE(whole.contains("whole"));
+  EXPECT_FALSE(whole.contains("known_tokens"));
+  RunCost(with({"--known", "6000", "--known-gbps", "2400", "--json"}));
+  ASSERT_EQ(code_, 0) << err_;
+  const auto json = nlohmann::json::parse(out_);
+  EXPECT_EQ(json["known_tokens"], 6000);
+  EXPECT_EQ(json["known_bytes"], 6000.0 * 524288);
+  EXPECT_EQ(json["whole"]["ttft_s"], whole["ttft_s"]);
+  EXPECT_EQ(json["whole"]["parts"], whole["parts"]);
+  EXPECT_LT(json["ttft_s"].get<double>(), 0.6 * whole["ttft_s"].get<double>());
+  int64_t sum = 0;
+  for (const auto& part : json["parts"]) sum += part.get<int64_t>();
+  EXPECT_EQ(sum, 2192);
+  RunCost(with({"--known", "6000", "--known-gbps", "8", "--json"}));
+  EXPECT_GT(nlohmann::json::parse(out_)["ttft_s"].get<double>(), 6000.0 * 524288 / 1e9) << "they come so slowly";
+  RunCost(with({"--known", "0", "--json"}));
+  EXPECT_EQ(nlohmann::json::parse(out_), whole);
+  RunCost({"--known", "6000", "--known-gbps", "80", "--parts", "600,592", "--link-gbps", "2400"});
+  ASSERT_EQ(code_, 0) << err_;
+  EXPECT_THAT(out_, HasSubstr("kvr, 1192 tokens behind 6000 known ones on 2 workers: first token after "));
+  EXPECT_THAT(out_,
+              HasSubstr("known: 6000 tokens, 3.15 GB to worker 0; 80 gigabits a second\nfrom the first token on: "));
+}
+
 TEST_F(PlanSimulateTest, ThoroughFindsNoWorse) {
   RunCost({"--tokens", "8192", "--width", "8", "--json"});
   const double paper = nlohmann::json::parse(out_)["ttft_s"];
@@ -279,6 +312,21 @@ TEST_F(PlanSimulateTest, ExplainsWrongUsage) {
   EXPECT_THAT(wrong({"--parts", "50,a"}), HasSubstr("--parts: 'a' is no whole number"));
   EXPECT_THAT(wrong({"--parts", "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1"}), HasSubstr("17 parts"));
   EXPECT_THAT(wrong({"--parts", "5,5", "--schedule", "kvr-even"}), HasSubstr("schedule kvr-even makes its own"));
+  EXPECT_THAT(wrong({"--tokens", "9", "--width", "2", "--known", "8"}),
+              HasSubstr("--known: 8 is out of range; allowed: a whole number from 0 to 7"));
+  EXPECT_THAT(wrong({"--tokens", "9", "--width", "2", "--known", "18446744073709551615"}), HasSubstr("--known: "));
+  EXPECT_THAT(wrong({"--tokens", "9", "--width", "2", "--known", "-1"}), HasSubstr("--known: '-1' is not a whole"));
+  EXPECT_THAT(wrong({"--tokens", "9", "--width", "2", "--known-gbps", "8"}),
+              HasSubstr("--known-gbps: nothing is known"));
+  EXPECT_THAT(wrong({"--tokens", "9", "--width", "2", "--known", "5", "--known-gbps", "0"}),
+              HasSubstr("--known-gbps: 0 is out of range"));
+  for (const char* schedule : {"tsp", "tsp-causal"}) {
+    EXPECT_THAT(wrong({"--tokens", "9", "--width", "2", "--known", "5", "--schedule", schedule}),
+                HasSubstr(absl::StrCat("--known: schedule ", schedule, " computes a prompt from its first token")));
+  }
+  EXPECT_THAT(wrong({"--tokens", "99", "--known", "9", "--parts", "50,48"}),
+              HasSubstr("add up to 98, not to the 99 of --tokens less the 9 of --known"));
+  EXPECT_THAT(wrong({"--known", "1073741824", "--parts", "50,48"}), HasSubstr("allowed: up to 16 parts"));
   EXPECT_THAT(wrong({"--fit", path_, "--tokens", "9", "--width", "1"}), HasSubstr("exactly one of --model-cost"));
   EXPECT_THAT(wrong({"--tokens", "9", "--widht", "1"}), HasSubstr("did you mean --width?"));
   Run({"--model-cost", path_ + ".none", "--tokens", "9", "--width", "1"});

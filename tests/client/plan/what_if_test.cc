@@ -123,6 +123,41 @@ TEST(WhatIf, ASlowerWorkerGetsLess) {
   }
 }
 
+// Behind what is known the same chain is sooner, by at most what the known tokens take, and stands beside all of it.
+TEST(WhatIf, BehindAKnownBeginningTheRestIsCutAndTheWholeStandsBeside) {
+  for (const Schedule schedule : {Schedule::kKvr, Schedule::kKvrEven, Schedule::kSingle}) {
+    WhatIfQuestion question{SmallModel(), schedule, 4096, 3, {}, true};
+    const WhatIfAnswer whole = AnswerWhatIf(question).value();
+    EXPECT_FALSE(whole.whole.has_value());
+    question.known = {3000, 1e9};
+    const WhatIfAnswer behind = AnswerWhatIf(question).value();
+    EXPECT_EQ(std::accumulate(behind.parts.begin(), behind.parts.end(), int64_t{0}), 1096);
+    EXPECT_NEAR(std::accumulate(behind.fractions.begin(), behind.fractions.end(), 0.0), 1, 1e-12);
+    EXPECT_EQ(behind.run.known_bytes, 3000.0 * 8 * 1024);
+    ASSERT_TRUE(behind.whole.has_value());
+    EXPECT_EQ(behind.whole->parts, whole.parts);
+    EXPECT_EQ(behind.whole->ttft_s, whole.run.ttft_s);
+    EXPECT_LT(behind.run.ttft_s, whole.run.ttft_s);
+    EXPECT_EQ(behind.search.has_value(), schedule == Schedule::kKvr);
+  }
+}
+
+TEST(WhatIf, PartsThatAreGivenAreOfTheRest) {
+  const WhatIfAnswer answer = AnswerWhatIf({SmallModel(), Schedule::kKvr, 1024, 2, {100, 24}, false, {900}}).value();
+  EXPECT_THAT(answer.parts, ElementsAre(100, 24));
+  EXPECT_EQ(answer.whole->ttft_s, Ttft(SmallModel(), Schedule::kKvr, 1024, 2));
+}
+
+// Behind so much all tokens attend over nearly as much: parts are nearer to even ones than a prompt's of their length.
+TEST(WhatIf, BehindAKnownBeginningTheSearchIsOfJustThat) {
+  CostModel model = SmallModel();
+  model.causal_skip = true;
+  const WhatIfAnswer alone = AnswerWhatIf({model, Schedule::kKvr, 2000, 2, {}, true}).value();
+  const WhatIfAnswer behind = AnswerWhatIf({model, Schedule::kKvr, 22000, 2, {}, true, {20000}}).value();
+  EXPECT_LT(behind.fractions[0], alone.fractions[0]);
+  EXPECT_LE(behind.run.ttft_s, SimulateChain(model, Schedule::kKvr, alone.parts, {20000})->ttft_s);
+}
+
 TEST(WhatIf, ShortPromptsAndDeepModelsHaveAnswers) {
   EXPECT_THAT(AnswerWhatIf({SmallModel(), Schedule::kKvr, 16, 16, {}, false})->parts, Each(1));
   CostModel deep = SmallModel();
