@@ -47,8 +47,11 @@ inline const char* NameOf(TurnKind kind) {
 // For one thread.
 class Conversation {
  public:
-  // The system prompt crosses no block of a store; what follows crosses one early.
-  explicit Conversation(uint32_t seed) : random_(seed) { chats_[0].ids = chats_[1].ids = Ids(200); }
+  // `system`: equal ones have equal system prompts, which cross no block of a store; what follows crosses one early.
+  Conversation(uint32_t seed, uint32_t system) : random_(system) {
+    chats_[0].ids = chats_[1].ids = Ids(200);
+    random_.seed(seed);
+  }
 
   // At least ten: three that go on, and then, shuffled, one of each other kind and what goes on behind those.
   std::vector<TurnKind> Turns(int count) {
