@@ -42,7 +42,9 @@ void ConversationsAtOnce::ExpectKnownBesideOthers(const std::vector<KeptSequence
   hits_ += plan.known_tokens() > 0;
   for (const std::string& worker : Workers()) {
     const KeptSequences::Known there = kept_.KnownOf(worker, prompt);
-    EXPECT_TRUE(plan.known_tokens() > 0 || !Sure(TurnKind::kAppend, prompt, there)) << there.tokens.least;
+    // With windows a worker that has less of it may be asked first, for it has less to do, and in vain.
+    const bool sure = !Hides() && Sure(TurnKind::kAppend, prompt, there);
+    EXPECT_TRUE(plan.known_tokens() > 0 || !sure) << there.tokens.least;
   }
 }
 
