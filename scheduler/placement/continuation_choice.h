@@ -11,6 +11,13 @@
 
 namespace runahead {
 
+// Who computes the rest.
+enum class KnownWay {
+  kNone,   // nobody: a chain computes all
+  kRows,   // the decode worker, as rows of a prompt
+  kChain,  // a chain that gets the KV from it
+};
+
 struct ContinuationView {
   int64_t prompt_tokens = 0;
   int64_t known_tokens = 0;  // that the worker is said to have

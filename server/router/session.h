@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "runahead/v1/inference.pb.h"
 #include "scheduler/placement/chain_plan.h"
+#include "scheduler/placement/continuation_choice.h"
 #include "server/base/byte_budget.h"
 #include "server/base/clock.h"
 #include "server/base/cpu_limit.h"
@@ -90,6 +91,9 @@ struct RouterParts {
   absl::Duration move_again = absl::Seconds(1);
   // How long a decode worker may take to reserve for what others may begin with, where the first token waits for that.
   absl::Duration keep_patience = absl::Milliseconds(500);
+  // For tests and benchmarks: the rest of each prompt whose beginning is known goes this way alone, whatever it takes.
+  // It changes only while no request without no_cache is on its way.
+  std::optional<KnownWay> only_way = {};
 };
 
 // Where responses go.
@@ -169,6 +173,8 @@ class Session {
     bool by_chain = false;     // computes the rest, behind exactly least_tokens; else the worker does
   };
   Task<std::optional<Continuation>> ChooseContinuation() const;
+  // By `way`, whatever it takes; nothing where that is none, or one that cannot be gone there.
+  std::optional<Continuation> ByOnly(KnownWay way, const KnownIndex::Found& found) const;
   // Whether a chain may begin behind what a decode worker has of it.
   bool MayBeginBehind() const;
   // True: lease_ is complete, and there is no run. False: the ordinary way is to follow, by a chain that begins behind

@@ -27,6 +27,10 @@ Task<std::optional<Session::Continuation>> Session::ChooseContinuation() const {
   if (!workers.ok()) co_return best;  // whatever is the matter, it is so by the ordinary way, too
   const std::shared_ptr<const PartitionTable> table = router_.table.Get();
   for (const KnownIndex::Found& found : router_.known->Find(*workers, salt_, prompt_)) {
+    if (router_.only_way) {
+      if (!best) best = ByOnly(*router_.only_way, found);
+      continue;
+    }
     const ContinuationOffer offer = role_.later() ? OfferToSibling(found.tokens)
                                                   : router_.queue.OfferOf(*found.worker, found.tokens, found.rests,
                                                                           *ticket_, chain_, *table, max_tokens_ > 1);
@@ -43,6 +47,16 @@ Task<std::optional<Session::Continuation>> Session::ChooseContinuation() const {
     }
   }
   co_return best;
+}
+
+std::optional<Session::Continuation> Session::ByOnly(KnownWay way, const KnownIndex::Found& found) const {
+  const v1::Capabilities& able = found.worker->capabilities;
+  const bool may = way == KnownWay::kRows    ? able.keeps_beginnings()
+                   : way == KnownWay::kChain ? able.lends_beginnings() && MayBeginBehind()
+                                             : false;
+  const int64_t tokens = TokensToBring(static_cast<int64_t>(prompt_.size()), found.tokens);
+  if (!may || tokens < kLeastKnownTokens) return std::nullopt;
+  return Continuation{.worker = found.worker, .least_tokens = tokens, .by_chain = way == KnownWay::kChain};
 }
 
 // A later answer waits until an earlier one has left the prompt, for it to need no chain. A lease of one token would be
