@@ -133,14 +133,15 @@ class KnownWaysCluster {
     const absl::Time began = MonotonicNow();
     const auto reader = stub_->Generate(&context, RequestOf(ids, 2));
     KnownAnswer answer;
+    v1::Plan plan;
     for (v1::GenerateResponse response; reader->Read(&response);) {
       if (response.has_tokens() && answer.ttft_s == 0) answer.ttft_s = absl::ToDoubleSeconds(MonotonicNow() - began);
-      if (!response.has_finished()) continue;
-      const v1::Plan& plan = response.finished().plan();
-      const bool rows = plan.schedule() == "continuation";
-      answer.known = plan.known_tokens();
-      answer.way = rows ? KnownWay::kRows : answer.known > 0 ? KnownWay::kChain : KnownWay::kNone;
+      if (response.has_started()) plan = response.started().plan();
+      if (response.finished().has_plan()) plan = response.finished().plan();
     }
+    const bool rows = plan.schedule() == "continuation";
+    answer.known = plan.known_tokens();
+    answer.way = rows ? KnownWay::kRows : answer.known > 0 ? KnownWay::kChain : KnownWay::kNone;
     Must(FromGrpcStatus(reader->Finish()));
     return answer;
   }
