@@ -170,6 +170,7 @@ class Session {
     double rest_s = 0;         // until the first token, as ContinuationOffer
     double whole_s = 0;        // likewise
     double expected_s = 0;     // rest_s, as it is expected and not as it counts in the choice
+    int64_t rests = 0;         // of prompts that the worker computes already
     bool by_chain = false;     // computes the rest, behind exactly least_tokens; else the worker does
   };
   Task<std::optional<Continuation>> ChooseContinuation() const;
@@ -200,6 +201,7 @@ class Session {
   }
   bool continues() const { return run_ == nullptr && lease_ != nullptr; }  // of an attempt
   void BeginContinuation();
+  void EndRest();  // the worker has computed it
   // What it saves, or loses, is counted with its first token.
   void BeginSaving(const Continuation& chosen);
   void CountSaving();
@@ -307,8 +309,10 @@ class Session {
   uint64_t lessons_ = 0;        // KnownIndex::lessons(), when it was last looked for a known beginning
   std::unique_ptr<ComingBeginnings::Computed> coming_;  // until a decode worker has the prompt, or will not have it
   std::unique_ptr<KnownIndex::Rest> rest_;  // of the prompt, until it is computed; null but for a continuation
-  std::shared_ptr<PrefillRun> run_;         // null where the decode worker continues a beginning that it has
-  bool prefill_needed_ = true;              // until nothing depends on what is left of the run
+  // When the worker was asked for that, unless it computed others: then it says nothing of the pace.
+  std::optional<absl::Time> rest_since_;
+  std::shared_ptr<PrefillRun> run_;  // null where the decode worker continues a beginning that it has
+  bool prefill_needed_ = true;       // until nothing depends on what is left of the run
   // From one decode worker to another.
   struct Move {
     std::unique_ptr<DecodeLease> to;  // null: none is under way
