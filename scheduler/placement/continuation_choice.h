@@ -11,18 +11,27 @@
 
 namespace runahead {
 
+// Who computes the rest.
+enum class KnownWay {
+  kNone,   // nobody: a chain computes all
+  kRows,   // the decode worker, as rows of a prompt
+  kChain,  // a chain that gets the KV from it
+};
+
 struct ContinuationView {
   int64_t prompt_tokens = 0;
   int64_t known_tokens = 0;  // that the worker is said to have
   double chain_s = 0;        // by a chain, until the first token, with all that goes before it; 0: not known
   bool busy = false;         // the worker has other sequences
   int64_t rests = 0;         // of prompts that it computes already
+  double pace = 1;           // RowsPace::Ratio
 };
 
 // By how much longer the rest takes than alone. Steps compute a part of it beside what sequences decode: with as many
-// rows of either that is twice as long. The rests of prompts are computed one after the other.
+// rows of either that is twice as long. The rests of prompts are computed one after the other. Whatever that leaves out
+// shows in the pace.
 inline double FactorBeside(const ContinuationView& view) {
-  return (view.busy ? 2 : 1) * static_cast<double>(1 + view.rests);
+  return (view.busy ? 2 : 1) * static_cast<double>(1 + view.rests) * view.pace;
 }
 
 // What a worker offers that has KV of a beginning.

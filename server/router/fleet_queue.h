@@ -26,6 +26,7 @@
 #include "scheduler/placement/first_token.h"
 #include "scheduler/placement/overtaking.h"
 #include "scheduler/placement/prefill_pace.h"
+#include "scheduler/placement/rows_pace.h"
 #include "server/base/clock.h"
 #include "server/router/cancel_token.h"
 #include "server/router/fleet.h"
@@ -131,9 +132,15 @@ class FleetQueue {
   // A prompt of so many tokens had its first token so long after its `width` workers had begun.
   void PrefillTook(int64_t tokens, int64_t width, absl::Duration took) RUNAHEAD_EXCLUDES(mu_);
 
-  // The same of one whose chain computed what is behind known_tokens: how long it takes to bring KV of these is learned.
+  // The same of one whose chain computed what is behind known_tokens: how long it takes to bring KV of these is
+  // learned.
   void RestTook(const ChainRequest& request, int64_t width, absl::Duration took, const PartitionTable& table)
       RUNAHEAD_EXCLUDES(mu_);
+
+  // The decode worker computed what is behind the first `known` tokens of a prompt, and no other rest when that began:
+  // what such a rest takes beside as many sequences as it has is learned.
+  void RowsTook(const LiveWorker& worker, int64_t prompt_tokens, int64_t known, absl::Duration took,
+                const PartitionTable& table) RUNAHEAD_EXCLUDES(mu_);
 
   // When a request whose ticket this is would have its first token, from now on; where it `decodes` it needs a slot.
   // Rather too early than too late; 0 where nothing goes before it.
@@ -173,7 +180,7 @@ class FleetQueue {
     bool may_overtake = false;  // MayOvertake of its request
     double expected_s = 0;      // what its prompt takes on one worker, as far as can be told
     double prefill_s = 0;       // what it takes at least; 0: not known
-    ChainRequest prompt = {};  // as it was asked for, but for its parts
+    ChainRequest prompt = {};   // as it was asked for, but for its parts
     QueueCause cause = QueueCause::kPlace;
   };
   // Those that wait for a place, in the order of turns.
@@ -304,6 +311,7 @@ class FleetQueue {
   ArrivalRate arrivals_ RUNAHEAD_GUARDED_BY(mu_);
   PrefillPace pace_ RUNAHEAD_GUARDED_BY(mu_);
   BringPace bring_ RUNAHEAD_GUARDED_BY(mu_);
+  RowsPace rows_ RUNAHEAD_GUARDED_BY(mu_);
   // By ticket: those that wait for a place, and those that wait for decode first.
   std::map<Turn, Waiter> waiting_ RUNAHEAD_GUARDED_BY(mu_);
   std::map<Turn, Waiter> for_decode_ RUNAHEAD_GUARDED_BY(mu_);

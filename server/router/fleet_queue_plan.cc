@@ -191,7 +191,9 @@ ContinuationOffer FleetQueue::OfferOf(const LiveWorker& worker, int64_t known, i
   view.known_tokens = known;
   view.chain_s = absl::ToDoubleSeconds(ExpectByChain(ticket, request, table, decodes));
   MutexLock lock(mu_);
-  view.busy = fleet_.DecodeViews()[worker.index].leases > 0;
+  const int leases = fleet_.DecodeViews()[worker.index].leases;
+  view.busy = leases > 0;
+  view.pace = rows_.Ratio(leases, clock_.Now());
   view.rests = rests;
   const auto on_one_s = [&](int64_t tokens) RUNAHEAD_REQUIRES(mu_) {
     return absl::ToDoubleSeconds(TimeOnOne(Whole(tokens), table.times(), pace_));
@@ -222,13 +224,14 @@ BehindOffer FleetQueue::OfferBehindKnown(int64_t known, const Ticket& ticket, co
 
 bool FleetQueue::PaysToWait(int64_t tokens, int64_t known, int64_t waiting, absl::Duration alone, absl::Duration wait,
                             const PartitionTable& table) const {
+  MutexLock lock(mu_);
   // The sequence that it waits for runs there by then.
   const ContinuationView view{.prompt_tokens = tokens,
                               .known_tokens = known,
                               .chain_s = absl::ToDoubleSeconds(alone),
                               .busy = true,
-                              .rests = waiting};
-  MutexLock lock(mu_);
+                              .rests = waiting,
+                              .pace = rows_.Ratio(1, clock_.Now())};
   return runahead::PaysToWait(view, absl::ToDoubleSeconds(wait), [&](int64_t of) RUNAHEAD_REQUIRES(mu_) {
     return absl::ToDoubleSeconds(TimeOnOne(Whole(of), table.times(), pace_));
   });
@@ -250,6 +253,16 @@ void FleetQueue::RestTook(const ChainRequest& request, int64_t width, absl::Dura
   bring_.Took(request.known_tokens, request.rest(), rest, took, clock_.Now());
 }
 
+void FleetQueue::RowsTook(const LiveWorker& worker, int64_t prompt_tokens, int64_t known, absl::Duration took,
+                          const PartitionTable& table) {
+  const int beside = fleet_.DecodeViews()[worker.index].leases - 1;  // one is its own
+  MutexLock lock(mu_);
+  const double alone_s = SecondsOfRest(prompt_tokens, known, [&](int64_t tokens) RUNAHEAD_REQUIRES(mu_) {
+    return absl::ToDoubleSeconds(TimeOnOne(Whole(tokens), table.times(), pace_));
+  });
+  rows_.Took(beside, absl::Seconds(alone_s * FactorBeside({.busy = beside > 0})), took, clock_.Now());
+}
+
 // Others place nothing meanwhile, for they would plan.
 std::optional<Placement> FleetQueue::Take(const Ticket& ticket, const ChainPlan& plan, const ChainRequest& request,
                                           const PartitionTable& table, const Picture& picture,
@@ -265,8 +278,8 @@ std::optional<Placement> FleetQueue::Take(const Ticket& ticket, const ChainPlan&
   const absl::Duration front = plan.overtakes ? UntilItOvertakes(request, line[plan.first])
                                               : Backlog(line.subspan(plan.first, plan.parts.size()));
   // Who goes with others is computed while they are.
-  const bool together = !plan.overtakes && plan.parts.size() == 1 && request.known_tokens == 0 &&
-                        request.tokens <= line[plan.first].room;
+  const bool together =
+      !plan.overtakes && plan.parts.size() == 1 && request.known_tokens == 0 && request.tokens <= line[plan.first].room;
   job.end = picture.now + front + (together ? absl::ZeroDuration() : job.computing);
   {
     MutexLock lock(mu_);

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "runahead/v1/inference.pb.h"
 #include "scheduler/placement/chain_plan.h"
+#include "scheduler/placement/continuation_choice.h"
 #include "server/base/byte_budget.h"
 #include "server/base/clock.h"
 #include "server/base/cpu_limit.h"
@@ -90,6 +91,9 @@ struct RouterParts {
   absl::Duration move_again = absl::Seconds(1);
   // How long a decode worker may take to reserve for what others may begin with, where the first token waits for that.
   absl::Duration keep_patience = absl::Milliseconds(500);
+  // For tests and benchmarks: the rest of each prompt whose beginning is known goes this way alone, whatever it takes.
+  // It changes only while no request without no_cache is on its way.
+  std::optional<KnownWay> only_way = {};
 };
 
 // Where responses go.
@@ -166,9 +170,12 @@ class Session {
     double rest_s = 0;         // until the first token, as ContinuationOffer
     double whole_s = 0;        // likewise
     double expected_s = 0;     // rest_s, as it is expected and not as it counts in the choice
+    int64_t rests = 0;         // of prompts that the worker computes already
     bool by_chain = false;     // computes the rest, behind exactly least_tokens; else the worker does
   };
   Task<std::optional<Continuation>> ChooseContinuation() const;
+  // By `way`, whatever it takes; nothing where that is none, or one that cannot be gone there.
+  std::optional<Continuation> ByOnly(KnownWay way, const KnownIndex::Found& found) const;
   // Whether a chain may begin behind what a decode worker has of it.
   bool MayBeginBehind() const;
   // True: lease_ is complete, and there is no run. False: the ordinary way is to follow, by a chain that begins behind
@@ -194,6 +201,7 @@ class Session {
   }
   bool continues() const { return run_ == nullptr && lease_ != nullptr; }  // of an attempt
   void BeginContinuation();
+  void EndRest();  // the worker has computed it
   // What it saves, or loses, is counted with its first token.
   void BeginSaving(const Continuation& chosen);
   void CountSaving();
@@ -301,8 +309,10 @@ class Session {
   uint64_t lessons_ = 0;        // KnownIndex::lessons(), when it was last looked for a known beginning
   std::unique_ptr<ComingBeginnings::Computed> coming_;  // until a decode worker has the prompt, or will not have it
   std::unique_ptr<KnownIndex::Rest> rest_;  // of the prompt, until it is computed; null but for a continuation
-  std::shared_ptr<PrefillRun> run_;         // null where the decode worker continues a beginning that it has
-  bool prefill_needed_ = true;              // until nothing depends on what is left of the run
+  // When the worker was asked for that, unless it computed others: then it says nothing of the pace.
+  std::optional<absl::Time> rest_since_;
+  std::shared_ptr<PrefillRun> run_;  // null where the decode worker continues a beginning that it has
+  bool prefill_needed_ = true;       // until nothing depends on what is left of the run
   // From one decode worker to another.
   struct Move {
     std::unique_ptr<DecodeLease> to;  // null: none is under way

@@ -43,8 +43,7 @@ Task<absl::Status> Session::DecodeOnLease() {
     more = co_await ReadTokens(stream, reply);  // of one that has moved, or continues a beginning
   }
   while (more) {
-    if (rest_ != nullptr) report_.Lap(TtftStage::kPrefill);  // which its worker did first
-    rest_.reset();
+    EndRest();  // which its worker computed first
     const int had = answer_->tokens();
     SendTokens(reply.tokens());
     if (reply.tokens_size() > 0) LeavePrompt();

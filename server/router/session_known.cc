@@ -27,22 +27,37 @@ Task<std::optional<Session::Continuation>> Session::ChooseContinuation() const {
   if (!workers.ok()) co_return best;  // whatever is the matter, it is so by the ordinary way, too
   const std::shared_ptr<const PartitionTable> table = router_.table.Get();
   for (const KnownIndex::Found& found : router_.known->Find(*workers, salt_, prompt_)) {
+    if (router_.only_way) {
+      if (!best) best = ByOnly(*router_.only_way, found);
+      continue;
+    }
     const ContinuationOffer offer = role_.later() ? OfferToSibling(found.tokens)
                                                   : router_.queue.OfferOf(*found.worker, found.tokens, found.rests,
                                                                           *ticket_, chain_, *table, max_tokens_ > 1);
     const auto better = [&](int64_t tokens, double rest_s) { return tokens > 0 && (!best || rest_s < best->rest_s); };
     const v1::Capabilities& able = found.worker->capabilities;
     if (able.keeps_beginnings() && better(offer.least_known_tokens, offer.rest_s)) {
-      best = {found.worker, offer.least_known_tokens, offer.rest_s, offer.whole_s, offer.rest_s};
+      best = {found.worker, offer.least_known_tokens, offer.rest_s, offer.whole_s, offer.rest_s, found.rests};
     }
     if (!able.lends_beginnings() || !MayBeginBehind()) continue;
     const BehindOffer behind = router_.queue.OfferBehindKnown(found.tokens, *ticket_, chain_, *table, max_tokens_ > 1);
     const double counted_s = behind.rest_s * kChainBehindCosts;
     if (better(behind.known_tokens, counted_s)) {
-      best = {found.worker, behind.known_tokens, counted_s, behind.whole_s, behind.rest_s, true};
+      best = {found.worker, behind.known_tokens, counted_s, behind.whole_s, behind.rest_s, found.rests, true};
     }
   }
   co_return best;
+}
+
+std::optional<Session::Continuation> Session::ByOnly(KnownWay way, const KnownIndex::Found& found) const {
+  const v1::Capabilities& able = found.worker->capabilities;
+  const bool may = way == KnownWay::kRows    ? able.keeps_beginnings()
+                   : way == KnownWay::kChain ? able.lends_beginnings() && MayBeginBehind()
+                                             : false;
+  const int64_t tokens = TokensToBring(static_cast<int64_t>(prompt_.size()), found.tokens);
+  if (!may || tokens < kLeastKnownTokens) return std::nullopt;
+  return Continuation{
+      .worker = found.worker, .least_tokens = tokens, .rests = found.rests, .by_chain = way == KnownWay::kChain};
 }
 
 // A later answer waits until an earlier one has left the prompt, for it to need no chain. A lease of one token would be
@@ -72,6 +87,7 @@ Task<absl::StatusOr<bool>> Session::Continue(const std::function<void()>& settle
     co_return false;
   }
   rest_ = std::make_unique<KnownIndex::Rest>(*router_.known, *chosen->worker);
+  rest_since_ = chosen->rests == 0 ? std::optional(router_.clock.Now()) : std::nullopt;
   DecodeLease::Need need = NeedOfAnswer();
   need.known = {chosen->worker, static_cast<int32_t>(chosen->least_tokens), prompt_};
   need.avoid_silent = true;
@@ -166,6 +182,15 @@ void Session::BeginContinuation() {
   plan.set_known_tokens(lease_->known_tokens());
   plan.set_known_output_tokens(lease_->known_output_tokens());
   Began(std::move(plan));
+}
+
+void Session::EndRest() {
+  if (rest_ == nullptr) return;
+  report_.Lap(TtftStage::kPrefill);
+  rest_.reset();
+  if (!rest_since_ || role_.later()) return;
+  router_.queue.RowsTook(lease_->worker(), static_cast<int64_t>(prompt_.size()), lease_->known_tokens(),
+                         router_.clock.Now() - *rest_since_, *router_.table.Get());
 }
 
 void Session::BeginSaving(const Continuation& chosen) {

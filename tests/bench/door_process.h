@@ -1,6 +1,7 @@
-// Programs that the benchmark of the door runs beside itself.
+// Programs that benchmarks run beside themselves.
 #pragma once
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -23,7 +24,7 @@
 namespace runahead {
 
 [[noreturn]] inline void Die(const std::string& why) {
-  std::fprintf(stderr, "door: %s\n", why.c_str());
+  std::fprintf(stderr, "%s: %s\n", program_invocation_short_name, why.c_str());
   std::exit(1);
 }
 

@@ -40,6 +40,15 @@ TEST(BringPace, OneThatWasHeldUpForLongCountsForTwiceWhatComputingTakes) {
   EXPECT_EQ(pace.Expect(1000, kNow), absl::Seconds(3)) << "where all are, it does not pay";
 }
 
+// Of few tokens the time is of other things.
+TEST(BringPace, TokensCountAlike) {
+  BringPace pace;
+  for (int i = 0; i < 20; ++i) Took(pace, absl::Milliseconds(1100));
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(pace.Expect(1000, kNow)), 100, 0.1);
+  pace.Took(50, 500, absl::Seconds(1), absl::Milliseconds(1100), kNow);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(pace.Expect(1000, kNow)), 190, 1) << "2 ms a token of 50, 0.1 of 1,000";
+}
+
 TEST(BringPace, IsForgottenSoThatItIsTriedAgain) {
   BringPace pace;
   Took(pace, absl::Seconds(3));
