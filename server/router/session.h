@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -173,7 +174,10 @@ class Session {
     int64_t rests = 0;         // of prompts that the worker computes already
     bool by_chain = false;     // computes the rest, behind exactly least_tokens; else the worker does
   };
-  Task<std::optional<Continuation>> ChooseContinuation() const;
+  // Of workers that were not asked in vain, by index.
+  Task<std::optional<Continuation>> ChooseContinuation(const std::set<int>& in_vain) const;
+  // OK: lease_ is complete. NOT_FOUND: the worker does not have as much.
+  Task<absl::Status> AskToContinue(const Continuation& chosen);
   // By `way`, whatever it takes; nothing where that is none, or one that cannot be gone there.
   std::optional<Continuation> ByOnly(KnownWay way, const KnownIndex::Found& found) const;
   // Whether a chain may begin behind what a decode worker has of it.

@@ -4,6 +4,7 @@
 // worker's reply to Reserve is the truth. Looked for when the request comes, and once more when its turn has come;
 // where it does not come to that, or fails, the request goes the ordinary way.
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "scheduler/placement/known_beginnings.h"
@@ -15,18 +16,22 @@ namespace {
 
 constexpr char kContinuation[] = "continuation";
 
+// So many workers are asked for a beginning: each ask in vain takes a round trip.
+constexpr size_t kMostAsked = 2;
+
 // For a prompt that takes next to no time, a step of others that comes first is long.
 constexpr absl::Duration kLeastAwaited = absl::Seconds(1);
 
 }  // namespace
 
-Task<std::optional<Session::Continuation>> Session::ChooseContinuation() const {
+Task<std::optional<Session::Continuation>> Session::ChooseContinuation(const std::set<int>& in_vain) const {
   std::optional<Continuation> best;
   if (!MayContinue()) co_return best;
   const auto workers = router_.queue.RankDecode(*ticket_, NeedOfAnswer().of_worker());
   if (!workers.ok()) co_return best;  // whatever is the matter, it is so by the ordinary way, too
   const std::shared_ptr<const PartitionTable> table = router_.table.Get();
   for (const KnownIndex::Found& found : router_.known->Find(*workers, salt_, prompt_)) {
+    if (in_vain.contains(found.worker->index)) continue;
     if (router_.only_way) {
       if (!best) best = ByOnly(*router_.only_way, found);
       continue;
@@ -75,36 +80,50 @@ ContinuationOffer Session::OfferToSibling(int64_t known) const {
 
 Task<absl::StatusOr<bool>> Session::Continue(const std::function<void()>& settled) {
   ExpectOutput();
-  BeginFromFirst();
-  lessons_ = router_.known->lessons();
-  const std::optional<Continuation> chosen = co_await On(*router_.work, ChooseContinuation());
-  report_.Lap(TtftStage::kQueue);
-  if (!chosen) co_return false;
-  BeginSaving(*chosen);
-  if (chosen->by_chain) {
-    behind_ = chosen;
-    chain_.known_tokens = chosen->least_tokens;
-    co_return false;
+  std::set<int> in_vain;
+  while (in_vain.size() < kMostAsked) {
+    BeginFromFirst();
+    lessons_ = router_.known->lessons();
+    const std::optional<Continuation> chosen = co_await On(*router_.work, ChooseContinuation(in_vain));
+    report_.Lap(TtftStage::kQueue);
+    if (!chosen) co_return false;
+    BeginSaving(*chosen);
+    if (chosen->by_chain) {
+      behind_ = chosen;
+      chain_.known_tokens = chosen->least_tokens;
+      co_return false;
+    }
+    const absl::Status asked = co_await AskToContinue(*chosen);
+    RUNAHEAD_CO_RETURN_IF_ERROR(cancel_.status());
+    if (asked.ok()) {
+      router_.queue.Settled(*ticket_);
+      settled();
+      co_return true;
+    }
+    if (!absl::IsNotFound(asked)) co_return false;
+    in_vain.insert(chosen->worker->index);
   }
-  rest_ = std::make_unique<KnownIndex::Rest>(*router_.known, *chosen->worker);
-  rest_since_ = chosen->rests == 0 ? std::optional(router_.clock.Now()) : std::nullopt;
+  co_return false;
+}
+
+Task<absl::Status> Session::AskToContinue(const Continuation& chosen) {
+  rest_ = std::make_unique<KnownIndex::Rest>(*router_.known, *chosen.worker);
+  rest_since_ = chosen.rests == 0 ? std::optional(router_.clock.Now()) : std::nullopt;
   DecodeLease::Need need = NeedOfAnswer();
-  need.known = {chosen->worker, static_cast<int32_t>(chosen->least_tokens), prompt_};
+  need.known = {chosen.worker, static_cast<int32_t>(chosen.least_tokens), prompt_};
   need.avoid_silent = true;
   absl::StatusOr<std::unique_ptr<DecodeLease>> lease = co_await DecodeLease::Reserve(
       need, *ticket_, {}, router_.queue, router_.fleet, router_.sequencer, router_.clock, cancel_);
   report_.Lap(TtftStage::kReserve);
   RUNAHEAD_CO_RETURN_IF_ERROR(cancel_.status());
-  CountContinuation(lease.status(), *chosen);
-  if (!lease.ok()) {
-    rest_.reset();
-    saving_.reset();
-    co_return false;
+  CountContinuation(lease.status(), chosen);
+  if (lease.ok()) {
+    lease_ = *std::move(lease);
+    co_return absl::OkStatus();
   }
-  lease_ = *std::move(lease);
-  router_.queue.Settled(*ticket_);
-  settled();
-  co_return true;
+  rest_.reset();
+  saving_.reset();
+  co_return lease.status();
 }
 
 Task<absl::StatusOr<std::optional<bool>>> Session::LookAgain(bool after_full, const std::function<void()>& settled) {

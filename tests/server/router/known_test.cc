@@ -163,6 +163,24 @@ TEST_F(KnownTest, WhatIsGoneIsComputedByAChainAndNotAskedForAgain) {
   EXPECT_EQ(asked(), 1);
 }
 
+TEST_F(KnownTest, WhatIsGoneThereIsAskedOfAnotherThatHasLess) {
+  StartKeeping();
+  const v1::GenerateRequest next = FirstTurn();
+  constexpr int kLess = 40;
+  Has().Change([](FakeBehaviour& b) { b.reserve = false; });
+  ExpectChain(Generate(Ids(kLess, kAnswer)));
+  Has().Change([](FakeBehaviour& b) {
+    b.reserve = true;
+    b.has_kept = false;
+  });
+  const Got got = Generate(next);
+  ExpectContinuation(got);
+  EXPECT_EQ(got.started().plan().known_tokens(), kLess);
+  EXPECT_EQ(got.started().plan().decode_worker(), absl::StrCat("decode-", 1 - has_));
+  EXPECT_EQ(Continuations("gone"), 1);
+  EXPECT_EQ(Continuations("taken"), 1);
+}
+
 // Of these ids alone a window may hide what the worker needs: of longer ones that begin so it may have all.
 TEST_F(KnownTest, WhereThereAreWindowsNothingIsForgotten) {
   StartKeeping({.decode = 2}, /*window=*/40);
