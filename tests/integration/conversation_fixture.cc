@@ -158,7 +158,7 @@ void ConversationTest::ExpectBits(const Answer& answer, v1::GenerateRequest requ
 }
 
 // Whether it must have begun with what a worker knows for certain. By the table that is sooner always, but for the rest
-// of an answer of one token, for which a chain brings no KV; else where a quarter at most is left, and the worker
+// of an answer of one token, for which a chain brings no KV: there where a quarter at most is left, and the worker
 // computes it itself. Who has more of it, but behind what windows hid, may be asked in its place, in vain.
 bool ConversationTest::Sure(TurnKind kind, const std::vector<int32_t>& prompt,
                             const KeptSequences::Known& known) const {
@@ -167,7 +167,8 @@ bool ConversationTest::Sure(TurnKind kind, const std::vector<int32_t>& prompt,
     const KeptSequences::Known there = kept_.KnownOf(worker, prompt);
     if (Hides() && !there.whole && there.tokens.most >= known.tokens.least) return false;
   }
-  if (GetParam().table && kind != TurnKind::kOneToken) return true;
+  if (!GetParam().table) return false;  // by what prompts and rests took lately, a chain may be the sooner one
+  if (kind != TurnKind::kOneToken) return true;
   return ComputesRows() && 4 * known.tokens.least >= 3 * static_cast<int64_t>(prompt.size());
 }
 
