@@ -25,8 +25,8 @@
 #include "scheduler/placement/fair_order.h"
 #include "scheduler/placement/first_token.h"
 #include "scheduler/placement/overtaking.h"
+#include "scheduler/placement/pace_beside.h"
 #include "scheduler/placement/prefill_pace.h"
-#include "scheduler/placement/rows_pace.h"
 #include "server/base/clock.h"
 #include "server/router/cancel_token.h"
 #include "server/router/fleet.h"
@@ -132,10 +132,11 @@ class FleetQueue {
   // A prompt of so many tokens had its first token so long after its `width` workers had begun.
   void PrefillTook(int64_t tokens, int64_t width, absl::Duration took) RUNAHEAD_EXCLUDES(mu_);
 
-  // The same of one whose chain computed what is behind known_tokens: how long it takes to bring KV of these is
-  // learned.
-  void RestTook(const ChainRequest& request, int64_t width, absl::Duration took, const PartitionTable& table)
-      RUNAHEAD_EXCLUDES(mu_);
+  // The same of a request's prompt, which has so many leases of decode workers itself; or of what is behind its
+  // known_tokens. Of the first it is learned by how much longer prompts take than is expected, beside as many sequences
+  // that decode; of the second how long it takes to bring KV.
+  void ChainTook(const ChainRequest& request, int64_t width, int own_leases, absl::Duration took,
+                 const PartitionTable& table) RUNAHEAD_EXCLUDES(mu_);
 
   // The decode worker computed what is behind the first `known` tokens of a prompt, and no other rest when that began:
   // what such a rest takes beside as many sequences as it has is learned.
@@ -277,6 +278,8 @@ class FleetQueue {
   std::optional<absl::Time> LookForReturn(const Ticket& ticket, const Absence& absence, const CancelToken& cancel,
                                           absl::StatusOr<bool>& returned) RUNAHEAD_EXCLUDES(mu_);
   absl::Time EndOf(const Absence& absence) const RUNAHEAD_REQUIRES(mu_);
+  // Leases of all decode workers.
+  int64_t Decoding() const RUNAHEAD_REQUIRES(mu_);
   // Until the first token by a chain; 0 where nothing is known.
   absl::Duration ExpectByChain(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table,
                                bool decodes) const RUNAHEAD_EXCLUDES(mu_);
@@ -311,7 +314,8 @@ class FleetQueue {
   ArrivalRate arrivals_ RUNAHEAD_GUARDED_BY(mu_);
   PrefillPace pace_ RUNAHEAD_GUARDED_BY(mu_);
   BringPace bring_ RUNAHEAD_GUARDED_BY(mu_);
-  RowsPace rows_ RUNAHEAD_GUARDED_BY(mu_);
+  PaceBeside rows_ RUNAHEAD_GUARDED_BY(mu_);    // of rests on decode workers
+  PaceBeside chains_ RUNAHEAD_GUARDED_BY(mu_);  // of whole prompts
   // By ticket: those that wait for a place, and those that wait for decode first.
   std::map<Turn, Waiter> waiting_ RUNAHEAD_GUARDED_BY(mu_);
   std::map<Turn, Waiter> for_decode_ RUNAHEAD_GUARDED_BY(mu_);

@@ -205,7 +205,14 @@ absl::Duration FleetQueue::ExpectByChain(const Ticket& ticket, const ChainReques
                                          bool decodes) const {
   const absl::Duration waited = ExpectFirstToken(ticket, request, table, decodes);
   MutexLock lock(mu_);
-  return std::max(waited, LikelyTime(request, table.times(), pace_));
+  const absl::Duration likely = LikelyTime(request, table.times(), pace_);
+  return std::max(waited, likely) + likely * (chains_.Ratio(Decoding(), clock_.Now()) - 1);
+}
+
+int64_t FleetQueue::Decoding() const {
+  int64_t leases = 0;
+  for (const DecodeView& worker : fleet_.DecodeViews()) leases += worker.leases;
+  return leases;
 }
 
 BehindOffer FleetQueue::OfferBehindKnown(int64_t known, const Ticket& ticket, const ChainRequest& request,
@@ -245,12 +252,21 @@ void FleetQueue::PrefillTook(int64_t tokens, int64_t width, absl::Duration took)
   if (waiting || away) WakeNext();
 }
 
-void FleetQueue::RestTook(const ChainRequest& request, int64_t width, absl::Duration took,
-                          const PartitionTable& table) {
-  MutexLock lock(mu_);
-  absl::Duration rest = PredictedTime(request, static_cast<int>(width), table.times());
-  if (rest == absl::ZeroDuration()) rest = LikelyTime(request, table.times(), pace_);
-  bring_.Took(request.known_tokens, request.rest(), rest, took, clock_.Now());
+void FleetQueue::ChainTook(const ChainRequest& request, int64_t width, int own_leases, absl::Duration took,
+                           const PartitionTable& table) {
+  {
+    MutexLock lock(mu_);
+    absl::Duration expected = PredictedTime(request, static_cast<int>(width), table.times());
+    if (expected == absl::ZeroDuration()) expected = LikelyTime(request, table.times(), pace_);
+    const int64_t beside = Decoding() - own_leases;
+    const absl::Time now = clock_.Now();
+    if (request.known_tokens > 0) {
+      bring_.Took(request.known_tokens, request.rest(), expected * chains_.Ratio(beside, now), took, now);
+      return;
+    }
+    chains_.Took(beside, expected, took, now);
+  }
+  PrefillTook(request.tokens, width, took);
 }
 
 void FleetQueue::RowsTook(const LiveWorker& worker, int64_t prompt_tokens, int64_t known, absl::Duration took,

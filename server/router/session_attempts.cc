@@ -127,11 +127,7 @@ Task<absl::Status> Session::Prefill() {
   RUNAHEAD_CO_ASSIGN_OR_RETURN(const v1::FirstToken first, co_await AwaitFirstToken());
   report_.LapPrefill(first);
   const absl::Duration took = absl::Seconds(first.prefill_s());
-  if (behind_) {
-    router_.queue.RestTook(chain_, width(), took, *router_.table.Get());
-  } else {
-    router_.queue.PrefillTook(static_cast<int64_t>(prompt_.size()), width(), took);
-  }
+  router_.queue.ChainTook(chain_, width(), lease_ != nullptr ? 1 : 0, took, *router_.table.Get());
   prefill_needed_ = lease_ != nullptr;
   if (answer_->tokens() > 0) co_return absl::OkStatus();  // the answer has a first token, whatever the tail drew
   google::protobuf::RepeatedPtrField<v1::SampledToken> tokens;

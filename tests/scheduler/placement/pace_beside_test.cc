@@ -1,4 +1,4 @@
-#include "scheduler/placement/rows_pace.h"
+#include "scheduler/placement/pace_beside.h"
 
 #include <cmath>
 
@@ -10,17 +10,17 @@ namespace {
 const absl::Time kRowsNow = absl::FromUnixSeconds(1'800'000'000);
 
 // Four times as long as expected.
-void TookFourTimes(RowsPace& pace, int64_t beside) {
+void TookFourTimes(PaceBeside& pace, int64_t beside) {
   pace.Took(beside, absl::Seconds(1), absl::Seconds(4), kRowsNow);
 }
 
-TEST(RowsPace, BelievesWhatIsExpectedBeforeTheFirst) {
-  EXPECT_EQ(RowsPace().Ratio(0, kRowsNow), 1);
-  EXPECT_EQ(RowsPace().Ratio(8, kRowsNow), 1);
+TEST(PaceBeside, BelievesWhatIsExpectedBeforeTheFirst) {
+  EXPECT_EQ(PaceBeside().Ratio(0, kRowsNow), 1);
+  EXPECT_EQ(PaceBeside().Ratio(8, kRowsNow), 1);
 }
 
-TEST(RowsPace, EachCountsForHalf) {
-  RowsPace pace;
+TEST(PaceBeside, EachCountsForHalf) {
+  PaceBeside pace;
   TookFourTimes(pace, 4);
   EXPECT_NEAR(pace.Ratio(4, kRowsNow), 2, 1e-9);
   for (int i = 0; i < 20; ++i) TookFourTimes(pace, 4);
@@ -29,8 +29,8 @@ TEST(RowsPace, EachCountsForHalf) {
   EXPECT_NEAR(pace.Ratio(4, kRowsNow), 0.5, 1e-3) << "also what takes less";
 }
 
-TEST(RowsPace, OfMoreItBelievesWhatItSawOfFewer) {
-  RowsPace pace;
+TEST(PaceBeside, OfMoreItBelievesWhatItSawOfFewer) {
+  PaceBeside pace;
   TookFourTimes(pace, 4);
   EXPECT_EQ(pace.Ratio(7, kRowsNow), pace.Ratio(4, kRowsNow)) << "within a factor of two";
   EXPECT_EQ(pace.Ratio(100, kRowsNow), pace.Ratio(4, kRowsNow));
@@ -38,22 +38,22 @@ TEST(RowsPace, OfMoreItBelievesWhatItSawOfFewer) {
   EXPECT_EQ(pace.Ratio(0, kRowsNow), 1);
 }
 
-TEST(RowsPace, OneThatWasHeldUpForLongCountsForEightTimes) {
-  RowsPace pace;
+TEST(PaceBeside, OneThatWasHeldUpForLongCountsForEightTimes) {
+  PaceBeside pace;
   pace.Took(0, absl::Seconds(1), absl::Hours(1), kRowsNow);
   EXPECT_NEAR(pace.Ratio(0, kRowsNow), std::sqrt(8), 1e-9);
 }
 
-TEST(RowsPace, IsForgottenSoThatItIsTriedAgain) {
-  RowsPace pace;
+TEST(PaceBeside, IsForgottenSoThatItIsTriedAgain) {
+  PaceBeside pace;
   for (int i = 0; i < 20; ++i) TookFourTimes(pace, 1);
   EXPECT_NEAR(pace.Ratio(1, kRowsNow + absl::Minutes(1)), 2, 1e-3);
   EXPECT_NEAR(pace.Ratio(1, kRowsNow + absl::Minutes(20)), 1, 1e-3);
   EXPECT_NEAR(pace.Ratio(1, kRowsNow - absl::Minutes(1)), 4, 1e-3) << "a clock that stepped back";
 }
 
-TEST(RowsPace, WhereNextToNothingWasExpectedNothingIsLearned) {
-  RowsPace pace;
+TEST(PaceBeside, WhereNextToNothingWasExpectedNothingIsLearned) {
+  PaceBeside pace;
   pace.Took(0, absl::ZeroDuration(), absl::Seconds(1), kRowsNow);
   pace.Took(0, absl::Microseconds(500), absl::Seconds(1), kRowsNow);
   pace.Took(0, absl::Seconds(1), absl::ZeroDuration(), kRowsNow);

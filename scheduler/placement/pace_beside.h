@@ -1,4 +1,4 @@
-// What it took lately to compute rests of prompts on decode workers, beside what was expected. Pure.
+// By how much longer prompts, or their rests, take lately than was expected, beside sequences that decode. Pure.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 namespace runahead {
 
 // For one thread at a time.
-class RowsPace {
+class PaceBeside {
  public:
-  // A rest that was expected to take `expected` beside so many sequences that decode took `took`. That counts for half
-  // of what is believed of as many, within a factor of two, and for kMost times at most: one that was held up moves no
+  // What was expected to take `expected` took `took`, beside so many sequences that decode. That counts for half of
+  // what is believed of as many, within a factor of two, and for kMost times at most: one that was held up moves no
   // others away for minutes. Below kLeast what goes to and fro counts more than what is computed: nothing is learned.
   void Took(int64_t beside, absl::Duration expected, absl::Duration took, absl::Time now) {
     if (beside < 0 || expected < kLeast || took <= absl::ZeroDuration()) return;
