@@ -19,6 +19,14 @@ constexpr int kPromptOfAll = 200, kOfEach = 5, kAllButLast = kPromptOfAll - 1;
 
 class AnswersBehindTest : public testing::BehindKnownFixture {
  protected:
+  // One decode worker, which steps so many sequences together.
+  void StartWithSlots(int slots) {
+    Start({.prefill = 1, .able = [slots](v1::Capabilities& able) {
+             able.set_lends_beginnings(true);
+             able.set_max_batch(slots);
+           }});
+    AwaitReady(1, 1);
+  }
   v1::GenerateRequest Several(int answers, int tokens = kOfEach) {
     v1::GenerateRequest request = Ids(kPromptOfAll, tokens);
     request.set_n(answers);
@@ -110,11 +118,7 @@ TEST_F(AnswersBehindTest, TheyBeginOnceThePromptIsThere) {
 }
 
 TEST_F(AnswersBehindTest, WhoWaitedForASlotBeginsThereToo) {
-  Start({.prefill = 1, .able = [](v1::Capabilities& able) {
-           able.set_lends_beginnings(true);
-           able.set_max_batch(1);
-         }});
-  AwaitReady(1, 1);
+  StartWithSlots(1);
   HoldDecode(1);
   Call call(*stub_, Several(2), kInVain);
   ASSERT_TRUE(MetricBecomes("runahead_queue_requests{cause=\"slot\"}", 1));
@@ -122,6 +126,12 @@ TEST_F(AnswersBehindTest, WhoWaitedForASlotBeginsThereToo) {
   const Got got = call.Finish();
   ExpectAnswers(got, 2);
   ExpectBehindAllButLast(ByAnswer(got)[1]);
+  ExpectNoLeases();
+}
+
+TEST_F(AnswersBehindTest, ManyGoThroughFewSlots) {
+  StartWithSlots(3);
+  ExpectAnswers(Call(*stub_, Several(24), kInVain).Finish(), 24);
   ExpectNoLeases();
 }
 
