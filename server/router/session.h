@@ -235,8 +235,9 @@ class Session {
   bool MayLeavePrompt() const;
   // Whether lease_'s worker has KV of the whole prompt for others once it decodes.
   bool LeavesPrompt() const { return MayLeavePrompt() && lease_ != nullptr && KeepsPrompts(lease_->worker()); }
-  // Whether the answer ended with its first token, and the prompt is on its way to such a worker still.
-  bool PromptOnItsWay() const { return run_ != nullptr && prefill_needed_ && LeavesPrompt(); }
+  // Whether the answer ended with its first token, and the prompt is on its way to such a worker still. Of X in place
+  // of KV only a step would make KV.
+  bool PromptOnItsWay() const { return run_ != nullptr && prefill_needed_ && LeavesPrompt() && lease_->kv_from() == 0; }
   // Whether that worker itself goes on from there: others wait for the prompt then.
   bool LeavesPromptToRows() const { return LeavesPrompt() && lease_->worker().capabilities.keeps_beginnings(); }
   // Its siblings wait for nothing where it will not have it, so that each computes the prompt, nor where a worker has

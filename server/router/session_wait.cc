@@ -121,7 +121,8 @@ DecodeLease::Need Session::NeedOfAnswer() const {
 DecodeLease::Need Session::NeedOfDecode() const {
   DecodeLease::Need need = NeedOfAnswer();
   need.max_x_tokens = MaxXTokens(run_->placement());
-  // A later answer begins with the prompt that an earlier one left, at a slot that is free: one token at most is computed before.
+  // A later answer begins with the prompt that an earlier one left, at a slot that is free: one token at most is
+  // computed before.
   const bool may_continue = role_.later() && router_.known->on() && !request_.no_cache() && !request_.has_experiment();
   if (!may_continue) need.lead = run_->placement().first_token_in;
   need.known = KnownToBring();

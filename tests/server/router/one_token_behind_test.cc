@@ -179,5 +179,21 @@ TEST_F(OneTokenBehindTest, OfAModelWithWindowsItLeavesNothing) {
   EXPECT_EQ(Metric("runahead_known_index_tokens"), kHas);
 }
 
+TEST_F(OneTokenBehindTest, WhatAnAnswerThatEndsWithItsFirstTokenHasAsXInPlaceOfKvIsNotKept) {
+  StartLending({.decode = 1});
+  v1::GenerateRequest request = Ids(kFirst, kFirstAnswer);
+  request.mutable_stop()->add_stop_ids(100);
+  for (const int kv_from : {kFirst / 2, 0}) {
+    decode_[0]->Change([kv_from](FakeBehaviour& b) {
+      b.takes_x = true;
+      b.kv_from = kv_from;
+    });
+    ExpectToken(Generate(request));
+    ExpectNoLeases();
+    EXPECT_EQ(decode_[0]->decode_requests().size(), kv_from > 0 ? 0u : 1u) << kv_from;
+  }
+  EXPECT_TRUE(IndexHas(kFirst));
+}
+
 }  // namespace
 }  // namespace runahead
