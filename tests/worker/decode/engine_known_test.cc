@@ -173,7 +173,9 @@ TEST_F(EngineKnown, WithoutRowsOfPromptsWhoseOutputIsAtItsEndLeavesItsPromptToCh
   behind.rest_handed = true;
   for (int turn = 0; turn < 2; ++turn) {
     const std::shared_ptr<CollectingSink> sink = Add(sequence);
-    if (turn == 0) EXPECT_TRUE(absl::IsNotFound(store_->Reserve(behind).status())) << "KV is on its way";
+    if (turn == 0) {
+      EXPECT_TRUE(absl::IsNotFound(store_->Reserve(behind).status())) << "KV is on its way";
+    }
     Fill(sequence);
     EXPECT_EQ(sink->AwaitEnd(), absl::OkStatus());
     EXPECT_EQ(sink->ids(), std::vector<int32_t>());
