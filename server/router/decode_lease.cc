@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/router/known_index.h"
 #include "server/router/worker_call.h"
 #include "server/router/worker_failure.h"
 #include "server/task/co_status.h"
@@ -73,7 +74,7 @@ int32_t MaxXTokens(const Placement& placement) {
 }
 
 bool KeepsPrompts(const LiveWorker& worker) {
-  return worker.capabilities.keeps_beginnings() && worker.capabilities.window() == 0;
+  return HasBeginnings(worker.capabilities) && worker.capabilities.window() == 0;
 }
 
 Task<absl::StatusOr<std::unique_ptr<DecodeLease>>> DecodeLease::Reserve(

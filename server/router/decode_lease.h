@@ -23,8 +23,8 @@ namespace runahead {
 // buffers hold its prefix only without, or it begins behind known tokens.
 int32_t MaxXTokens(const Placement& placement);
 
-// Whether the worker has KV of a whole prompt for others once that is handed off and decoded. Where windows hide rows,
-// its last token cannot be computed anew behind that.
+// Whether the worker has KV of a whole prompt for others, or for their chains, once that is handed off and decoded.
+// Where windows hide rows, its last token cannot be computed anew behind that.
 bool KeepsPrompts(const LiveWorker& worker);
 
 // Whether a worker is there is for its connection to judge, which gives a silent one up sooner: then the call ends.

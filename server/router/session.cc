@@ -237,7 +237,7 @@ void Session::SendScores() {
     next_scored_ = message.index() + message.logprobs_size();
     sink_.Send(std::move(response));
   }
-  if (wanted && !WantsScores()) LetSiblingsCompute();  // whose tokens come behind them
+  if (wanted && !WantsScores()) LetSiblingsBegin();  // whose tokens come behind them
 }
 
 void Session::SendTokens(const google::protobuf::RepeatedPtrField<v1::SampledToken>& tokens) {

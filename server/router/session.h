@@ -158,12 +158,15 @@ class Session {
   // After `absent`, UNAVAILABLE: OK when it is worth asking again. As FleetQueue::AwaitReturn.
   Task<absl::Status> AwaitReturn(const absl::Status& absent, WorkerRole missing, uint64_t returns,
                                  absl::Duration at_least, absl::Time until);
-  Task<absl::Status> TakeLease();  // for what run_ brings
+  Task<absl::Status> TakeLease();  // for what run_ brings, or begins behind
   // For an answer of one token: for those alone that begin alike, where memory and a slot are free now.
   Task<absl::Status> TakeLeaseToKeep();
   void ExpectOutput();  // anew
   DecodeLease::Need NeedOfAnswer() const;
   DecodeLease::Need NeedOfDecode() const;  // beside what run_ takes
+  // Of an answer that decodes nothing: a worker that keeps the prompt, or has the beginning that run_ begins behind.
+  DecodeLease::Need NeedOfOneToken() const;
+  std::optional<DecodeLease::Need::Known> KnownToBring() const;
   // A decode worker that may have KV of the prompt's beginning, where the first token is expected sooner with that.
   struct Continuation {
     std::shared_ptr<const LiveWorker> worker;
@@ -232,11 +235,16 @@ class Session {
   bool MayLeavePrompt() const;
   // Whether lease_'s worker has KV of the whole prompt for others once it decodes.
   bool LeavesPrompt() const { return MayLeavePrompt() && lease_ != nullptr && KeepsPrompts(lease_->worker()); }
-  // Whether the answer ended with its first token, and the prompt is on its way to such a worker still.
-  bool PromptOnItsWay() const { return run_ != nullptr && prefill_needed_ && LeavesPrompt(); }
-  // Where it will not, its siblings wait for nothing: each computes the prompt.
-  void LetSiblingsCompute() {
-    if (role_.siblings != nullptr && !LeavesPrompt()) role_.siblings->MayBegin();
+  // Whether the answer ended with its first token, and the prompt is on its way to such a worker still. Of X in place
+  // of KV only a step would make KV.
+  bool PromptOnItsWay() const { return run_ != nullptr && prefill_needed_ && LeavesPrompt() && lease_->kv_from() == 0; }
+  // Whether that worker itself goes on from there: others wait for the prompt then.
+  bool LeavesPromptToRows() const { return LeavesPrompt() && lease_->worker().capabilities.keeps_beginnings(); }
+  // Its siblings wait for nothing where it will not have it, so that each computes the prompt, nor where a worker has
+  // it: a later answer's chain computes the last token alone.
+  void LetSiblingsBegin() {
+    const bool is_there = role_.later() && chain_.rest() == 1;
+    if (role_.siblings != nullptr && (is_there || !LeavesPrompt())) role_.siblings->MayBegin();
   }
   // As soon as it does, others that begin alike can begin with that.
   void LeavePrompt();

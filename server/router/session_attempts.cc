@@ -116,7 +116,9 @@ Task<absl::Status> Session::Prefill() {
     router_.metrics.CountPartitionLookup(LookupOf(*plan.source));
   }
   router_.metrics.ChainPlanned(static_cast<int64_t>(prompt_.size()), width());
-  if (behind_) router_.metrics.CountKnownPromptTokens(RestBy::kChain, lease_->known_tokens());
+  if (behind_ && !role_.later()) {
+    router_.metrics.CountKnownPromptTokens(RestBy::kChain, lease_->known_tokens());
+  }
   PrefillOrder order{request_.request_id(), prompt_, lease_.get(), sampling_};
   if (rules_) order.rules = &*rules_;
   order.trace = report_.trace();
@@ -127,7 +129,10 @@ Task<absl::Status> Session::Prefill() {
   RUNAHEAD_CO_ASSIGN_OR_RETURN(const v1::FirstToken first, co_await AwaitFirstToken());
   report_.LapPrefill(first);
   const absl::Duration took = absl::Seconds(first.prefill_s());
-  router_.queue.ChainTook(chain_, width(), lease_ != nullptr ? 1 : 0, took, *router_.table.Get());
+  // The one token of a later answer says nothing of what a token of a rest takes.
+  if (!behind_ || !role_.later()) {
+    router_.queue.ChainTook(chain_, width(), lease_ != nullptr ? 1 : 0, took, *router_.table.Get());
+  }
   prefill_needed_ = lease_ != nullptr;
   if (answer_->tokens() > 0) co_return absl::OkStatus();  // the answer has a first token, whatever the tail drew
   google::protobuf::RepeatedPtrField<v1::SampledToken> tokens;
@@ -140,7 +145,7 @@ void Session::Began(v1::Plan plan) {
   failover_.WentOn();
   plan_ = std::move(plan);
   if (!std::exchange(told_started_, true)) SendStarted();
-  if (!WantsScores()) LetSiblingsCompute();
+  if (!WantsScores()) LetSiblingsBegin();
   report_.Lap(TtftStage::kPlan);
 }
 
@@ -174,7 +179,7 @@ v1::Plan Session::PlanOfRun() const {
   plan.set_schedule(std::string(ScheduleName(placement.plan.schedule)));
   for (const auto& worker : placement.chain) plan.add_workers(worker->capabilities.name());
   for (int64_t part : placement.plan.parts) plan.add_parts(static_cast<int32_t>(part));
-  if (lease_ != nullptr && max_tokens_ > 1) {
+  if (lease_ != nullptr && (max_tokens_ > 1 || behind_)) {
     plan.set_decode_worker(lease_->worker().capabilities.name());
     plan.set_known_tokens(lease_->known_tokens());
     plan.set_known_output_tokens(lease_->known_output_tokens());

@@ -39,15 +39,20 @@ Task<std::optional<Session::Continuation>> Session::ChooseContinuation(const std
     const ContinuationOffer offer = role_.later() ? OfferToSibling(found.tokens)
                                                   : router_.queue.OfferOf(*found.worker, found.tokens, found.rests,
                                                                           *ticket_, chain_, *table, max_tokens_ > 1);
-    const auto better = [&](int64_t tokens, double rest_s) { return tokens > 0 && (!best || rest_s < best->rest_s); };
+    // One token in rows of a step takes next to nothing, and no chain: a later answer compares that with no seconds.
+    const auto better = [&](int64_t tokens, double rest_s, bool by_chain) {
+      if (tokens == 0 || !best) return tokens > 0;
+      if (role_.later() && best->by_chain != by_chain) return best->by_chain;
+      return rest_s < best->rest_s;
+    };
     const v1::Capabilities& able = found.worker->capabilities;
-    if (able.keeps_beginnings() && better(offer.least_known_tokens, offer.rest_s)) {
+    if (able.keeps_beginnings() && better(offer.least_known_tokens, offer.rest_s, false)) {
       best = {found.worker, offer.least_known_tokens, offer.rest_s, offer.whole_s, offer.rest_s, found.rests};
     }
     if (!able.lends_beginnings() || !MayBeginBehind()) continue;
     const BehindOffer behind = router_.queue.OfferBehindKnown(found.tokens, *ticket_, chain_, *table, max_tokens_ > 1);
     const double counted_s = behind.rest_s * kChainBehindCosts;
-    if (better(behind.known_tokens, counted_s)) {
+    if (better(behind.known_tokens, counted_s, true)) {
       best = {found.worker, behind.known_tokens, counted_s, behind.whole_s, behind.rest_s, found.rests, true};
     }
   }
@@ -65,10 +70,8 @@ std::optional<Session::Continuation> Session::ByOnly(KnownWay way, const KnownIn
       .worker = found.worker, .least_tokens = tokens, .rests = found.rests, .by_chain = way == KnownWay::kChain};
 }
 
-// A later answer waits until an earlier one has left the prompt, for it to need no chain. A lease of one token would be
-// for what is brought alone.
 bool Session::MayBeginBehind() const {
-  return !role_.later() && max_tokens_ > 1 && !IsTsp(chain_.schedule);
+  return !IsTsp(chain_.schedule);
 }
 
 // All but the prompt's last token is there, unless it had to go; rests of one token are computed together, so how many
@@ -213,7 +216,7 @@ void Session::EndRest() {
 }
 
 void Session::BeginSaving(const Continuation& chosen) {
-  if (chosen.whole_s > 0) saving_ = {router_.clock.Now(), chosen.whole_s, chosen.expected_s};
+  if (chosen.whole_s > 0 && !role_.later()) saving_ = {router_.clock.Now(), chosen.whole_s, chosen.expected_s};
 }
 
 void Session::CountSaving() {

@@ -121,11 +121,27 @@ DecodeLease::Need Session::NeedOfAnswer() const {
 DecodeLease::Need Session::NeedOfDecode() const {
   DecodeLease::Need need = NeedOfAnswer();
   need.max_x_tokens = MaxXTokens(run_->placement());
-  // A later answer begins with the prompt that an earlier one left, at a slot that is free: nothing is computed before.
+  // A later answer begins with the prompt that an earlier one left, at a slot that is free: one token at most is
+  // computed before.
   const bool may_continue = role_.later() && router_.known->on() && !request_.no_cache() && !request_.has_experiment();
   if (!may_continue) need.lead = run_->placement().first_token_in;
-  if (behind_) need.known = {behind_->worker, static_cast<int32_t>(behind_->least_tokens), prompt_, true};
+  need.known = KnownToBring();
   return need;
+}
+
+// What it brings or keeps is worth no waiting. X would come in place of KV: without a step nobody makes KV of it.
+DecodeLease::Need Session::NeedOfOneToken() const {
+  DecodeLease::Need need = NeedOfAnswer();
+  need.known = KnownToBring();
+  need.keeps = !need.known;
+  need.avoid_silent = true;
+  need.patience = router_.keep_patience;
+  return need;
+}
+
+std::optional<DecodeLease::Need::Known> Session::KnownToBring() const {
+  if (!behind_) return std::nullopt;
+  return DecodeLease::Need::Known{behind_->worker, static_cast<int32_t>(behind_->least_tokens), prompt_, true};
 }
 
 // An answer that has tokens already is longer than these, whatever others took.
@@ -136,15 +152,16 @@ void Session::ExpectOutput() {
 
 Task<absl::Status> Session::TakeLease() {
   ExpectOutput();
-  if (max_tokens_ <= 1) co_return co_await TakeLeaseToKeep();  // the tail's token is all, or is not wanted
-  const DecodeLease::Need need = NeedOfDecode();
+  const bool decodes = max_tokens_ > 1;  // else the tail's token is all, or is not wanted
+  if (!decodes && !behind_) co_return co_await TakeLeaseToKeep();
+  const DecodeLease::Need need = decodes ? NeedOfDecode() : NeedOfOneToken();
   absl::StatusOr<std::unique_ptr<DecodeLease>> lease = co_await DecodeLease::Reserve(
       need, *ticket_, run_->placement().chain, router_.queue, router_.fleet, router_.sequencer, router_.clock, cancel_);
   report_.Lap(TtftStage::kReserve);
   RUNAHEAD_CO_RETURN_IF_ERROR(lease.status());
   lease_ = *std::move(lease);
   if (behind_) CountContinuation(absl::OkStatus(), *behind_);
-  if (!LeavesPrompt()) coming_.reset();
+  if (!LeavesPromptToRows()) coming_.reset();
   co_return absl::OkStatus();
 }
 
@@ -152,10 +169,7 @@ Task<absl::Status> Session::TakeLease() {
 // where that went wrong.
 Task<absl::Status> Session::TakeLeaseToKeep() {
   if (max_tokens_ == 1 && MayLeavePrompt() && !failed_before_) {
-    DecodeLease::Need need = NeedOfAnswer();
-    need.keeps = true;
-    need.avoid_silent = true;
-    need.patience = router_.keep_patience;
+    const DecodeLease::Need need = NeedOfOneToken();
     absl::StatusOr<std::unique_ptr<DecodeLease>> lease =
         co_await DecodeLease::Reserve(need, *ticket_, run_->placement().chain, router_.queue, router_.fleet,
                                       router_.sequencer, router_.clock, cancel_);
@@ -163,7 +177,7 @@ Task<absl::Status> Session::TakeLeaseToKeep() {
     RUNAHEAD_CO_RETURN_IF_ERROR(cancel_.status());
     if (lease.ok()) lease_ = *std::move(lease);
   }
-  if (!LeavesPrompt()) coming_.reset();
+  if (!LeavesPromptToRows()) coming_.reset();
   co_return absl::OkStatus();
 }
 

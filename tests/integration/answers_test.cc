@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -16,6 +17,27 @@ namespace runahead {
 namespace {
 
 constexpr int kAnswer = 24, kAnswers = 4;
+
+// Of one call, by number.
+std::map<int, Answer> SeveralOf(LocalCluster& cluster, v1::GenerateRequest request, int count) {
+  request.set_n(count);
+  grpc::ClientContext context;
+  SetTimeout(context, testing::Patience(LocalCluster::kPatience));
+  const auto stream = cluster.stub().Generate(&context, request);
+  std::map<int, Answer> answers;
+  v1::GenerateResponse response;
+  while (stream->Read(&response)) {
+    if (response.has_started()) answers[response.started().answer()].started = response.started();
+    if (response.has_tokens()) {
+      std::vector<int32_t>& ids = answers[response.tokens().answer()].ids;
+      ids.insert(ids.end(), response.tokens().ids().begin(), response.tokens().ids().end());
+    }
+    if (response.has_finished()) answers[response.finished().answer()].finished = response.finished();
+  }
+  const grpc::Status status = stream->Finish();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return answers;
+}
 
 class AnswersTest : public ::testing::Test {
  protected:
@@ -36,25 +58,8 @@ class AnswersTest : public ::testing::Test {
     request.mutable_sampling()->set_temperature(temperature);
     return request;
   }
-  // Of one call, by number.
-  static std::map<int, Answer> Several(v1::GenerateRequest request) {
-    request.set_n(kAnswers);
-    grpc::ClientContext context;
-    SetTimeout(context, testing::Patience(LocalCluster::kPatience));
-    const auto stream = cluster_->stub().Generate(&context, request);
-    std::map<int, Answer> answers;
-    v1::GenerateResponse response;
-    while (stream->Read(&response)) {
-      if (response.has_started()) answers[response.started().answer()].started = response.started();
-      if (response.has_tokens()) {
-        std::vector<int32_t>& ids = answers[response.tokens().answer()].ids;
-        ids.insert(ids.end(), response.tokens().ids().begin(), response.tokens().ids().end());
-      }
-      if (response.has_finished()) answers[response.finished().answer()].finished = response.finished();
-    }
-    const grpc::Status status = stream->Finish();
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    return answers;
+  static std::map<int, Answer> Several(const v1::GenerateRequest& request) {
+    return SeveralOf(*cluster_, request, kAnswers);
   }
   static int Cached(const Answer& answer) { return answer.finished.usage().cached_prompt_tokens(); }
   // Each is what a request of its own gives whose prompt a chain computes.
@@ -115,6 +120,83 @@ TEST_F(AnswersTest, TheNextTurnGoesOnBehindAnyOfThem) {
     const std::vector<int32_t> more = SyntheticIds(20, 50 + number);
     next.insert(next.end(), more.begin(), more.end());
     EXPECT_EQ(Cached(cluster_->Generate(Drawn(next, 1, 0))), known) << number;
+  }
+}
+
+// Much slower than any machine: by these times whoever knows a beginning is sooner, however long it takes to bring it.
+std::string WriteSlowTable() {
+  const std::string path = ::testing::TempDir() + "/answers_without_rows.yaml";
+  std::ofstream table(path);
+  table << "version: 1\nschedule: kvr\nentries:\n"
+        << "  - {width: 1, tokens: 16, fractions: [1], predicted_ttft_s: 0.16}\n"
+        << "  - {width: 1, tokens: 4096, fractions: [1], predicted_ttft_s: 40.96}\n";
+  return path;
+}
+
+// Decode workers that compute no rows of prompts, as on GPUs: chains go on behind what they have.
+class AnswersWithoutRowsTest : public ::testing::Test {
+ protected:
+  AnswersWithoutRowsTest()
+      : cluster_(
+            WriteSynthetic(SmallModel(), "answers_without_rows"),
+            {"--prefill", "2", "--decode", "1", "--dtype", "f32", "--step-rows", "off", "--table", WriteSlowTable()}) {}
+  void TearDown() override { cluster_.ExpectAllFree(); }
+
+  void ExpectAsCold(const Answer& answer, v1::GenerateRequest request) {
+    request.clear_n();
+    request.set_no_cache(true);
+    const Answer cold = cluster_.Generate(request);
+    ASSERT_TRUE(cold.status.ok()) << cold.status.error_message();
+    EXPECT_EQ(cold.finished.usage().cached_prompt_tokens(), 0);
+    EXPECT_EQ(answer.ids, cold.ids);
+  }
+  // KV of the prompt is on its way when the answer is there.
+  bool RouterKnows(int tokens) {
+    return Eventually([&] { return cluster_.Metric("router", "runahead_known_index_tokens") == tokens; });
+  }
+
+  LocalCluster cluster_;
+};
+
+TEST_F(AnswersWithoutRowsTest, LaterOnesBeginBehindAllButTheLastToken) {
+  const std::vector<int32_t> ids = SyntheticIds(600, 6);
+  for (const int tokens : {kAnswer, 1}) {
+    SCOPED_TRACE(tokens);
+    v1::GenerateRequest request = RequestOf(ids, tokens);
+    request.set_no_cache(false);
+    request.mutable_sampling()->set_seed(13);
+    request.mutable_sampling()->set_temperature(1.0f);
+    request.mutable_token_ids()->set_ids(0, 3 + tokens);
+    const std::map<int, Answer> answers = SeveralOf(cluster_, request, 3);
+    ASSERT_EQ(answers.size(), 3u);
+    for (const auto& [number, answer] : answers) {
+      SCOPED_TRACE(number);
+      const v1::Plan& plan = answer.started.plan();
+      EXPECT_EQ(plan.schedule(), "kvr");
+      EXPECT_EQ(plan.known_tokens(), number == 0 ? 0 : 599);
+      EXPECT_EQ(answer.finished.usage().cached_prompt_tokens(), plan.known_tokens());
+      request.mutable_sampling()->set_seed(SeedOfAnswer(13, number));
+      ExpectAsCold(answer, request);
+    }
+  }
+}
+
+TEST_F(AnswersWithoutRowsTest, OneTokenBeginsBehindASystemPromptThatWasSentAhead) {
+  std::vector<int32_t> ids = SyntheticIds(500, 7);
+  v1::GenerateRequest request = RequestOf(ids, 1);
+  request.set_no_cache(false);
+  ASSERT_TRUE(cluster_.Generate(request).status.ok());
+  ASSERT_TRUE(RouterKnows(500));
+  for (const int more : {40, 30}) {
+    const auto known = static_cast<int>(ids.size());
+    for (const int32_t id : SyntheticIds(more, 70 + more)) request.mutable_token_ids()->add_ids(id);
+    ids.assign(request.token_ids().ids().begin(), request.token_ids().ids().end());
+    const Answer answer = cluster_.Generate(request);
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    EXPECT_EQ(answer.finished.usage().cached_prompt_tokens(), known);
+    EXPECT_EQ(answer.started.plan().decode_worker(), "decode-0");
+    ExpectAsCold(answer, request);
+    ASSERT_TRUE(RouterKnows(static_cast<int>(ids.size()))) << "its own prompt is kept, too";
   }
 }
 

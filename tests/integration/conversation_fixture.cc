@@ -157,9 +157,8 @@ void ConversationTest::ExpectBits(const Answer& answer, v1::GenerateRequest requ
   ++bitwise_;
 }
 
-// Whether it must have begun with what a worker knows for certain. By the table that is sooner always, but for the rest
-// of an answer of one token, for which a chain brings no KV: there where a quarter at most is left, and the worker
-// computes it itself. Who has more of it, but behind what windows hid, may be asked in its place, in vain.
+// Whether it must have begun with what a worker knows for certain. By the table that is sooner always. Who has more of
+// it, but behind what windows hid, may be asked in its place, in vain.
 bool ConversationTest::Sure(TurnKind kind, const std::vector<int32_t>& prompt,
                             const KeptSequences::Known& known) const {
   if (kind == TurnKind::kNoCache || known.tokens.least == 0) return false;
@@ -167,9 +166,7 @@ bool ConversationTest::Sure(TurnKind kind, const std::vector<int32_t>& prompt,
     const KeptSequences::Known there = kept_.KnownOf(worker, prompt);
     if (Hides() && !there.whole && there.tokens.most >= known.tokens.least) return false;
   }
-  if (!GetParam().table) return false;  // by what prompts and rests took lately, a chain may be the sooner one
-  if (kind != TurnKind::kOneToken) return true;
-  return ComputesRows() && 4 * known.tokens.least >= 3 * static_cast<int64_t>(prompt.size());
+  return GetParam().table;  // by what prompts and rests took lately, a chain may be the sooner one
 }
 
 // What was known is what the worker that had it has for certain, at least, and what it may have, at most.
@@ -207,19 +204,16 @@ void ConversationTest::ExpectKnown(TurnKind kind, const std::vector<int32_t>& pr
   EXPECT_LE(plan.known_output_tokens(), outputs.most);
 }
 
-// An answer of one token by a chain: its prompt goes to some decode worker behind it, where workers compute rows.
+// An answer of one token. Where a chain drew it the prompt goes to a decode worker behind it: the one that had its
+// beginning, or some one.
 void ConversationTest::KeepOneToken(const KeptSequences::Ended& ended, const v1::Plan& plan) {
-  const int64_t size = ended.prompt;
+  const bool known_where = !plan.decode_worker().empty() || GetParam().decode == 1;
   KeptSequences::Ended kept = ended;
-  if (plan.schedule() == "continuation") {
-    kept.certain = GetParam().window > 0 ? 0 : size;
-    return kept_.Keep(plan.decode_worker(), kept);
-  }
-  const bool leaves = ComputesRows() && GetParam().window == 0;
-  kept.certain = leaves && GetParam().decode == 1 ? size : 0;
-  if (kept.certain > 0) {
+  kept.certain = GetParam().window == 0 && known_where ? ended.prompt : 0;
+  if (kept.certain > 0 && plan.schedule() != "continuation") {
     EXPECT_TRUE(Eventually([&] { return IndexTokens() != index_before_; })) << "its prompt is to come";
   }
+  if (!plan.decode_worker().empty()) return kept_.Keep(plan.decode_worker(), kept);
   for (const std::string& worker : Workers()) kept_.Keep(worker, kept);
 }
 

@@ -234,7 +234,7 @@ absl::StatusOr<SequenceNumber> DecodeEngine::Add(DecodeSequence sequence, std::s
     return valid;
   }
   // Nothing to decode: no reason to wait for KV, unless others may begin with it.
-  const Event complete = finished && !CheckKnown().ok() ? Event() : WhenAll({store_.Complete(lease), ready});
+  const Event complete = finished && !CheckLends().ok() ? Event() : WhenAll({store_.Complete(lease), ready});
   complete.OnFire([inbox = inbox_, number](const absl::Status& status) { inbox->Complete(number, status); });
   return number;
 }
@@ -313,7 +313,7 @@ void DecodeEngine::Admit(SequenceNumber number, const absl::Status& kv_complete)
   if (it == sequences_.end()) return;
   if (!kv_complete.ok()) return End(number, kv_complete);
   Active& active = *it->second;
-  if (active.Finished() && !CheckKnown().ok()) return End(number, absl::OkStatus());
+  if (active.Finished() && !CheckLends().ok()) return End(number, absl::OkStatus());
   absl::StatusOr<KvStore::Sequence> kv = store_.Open(active.request.lease);
   if (!kv.ok()) return End(number, kv.status());
   active.kv = *std::move(kv);

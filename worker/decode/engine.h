@@ -94,7 +94,7 @@ class DecodeEngine {
 
   // Takes the lease over: it is given back when the sequence ends, whatever the reason. The sequence waits for the
   // lease's KV, and for the grammar of its rules, without holding up others, then joins at a step boundary; where its
-  // output is at its end already it ends, and leaves its prompt to others (CheckKnown). All further outcomes go to
+  // output is at its end already it ends, and leaves its prompt to others (CheckLends). All further outcomes go to
   // `sink`, also from before Add returns. Errors here, after which the sink is not called: FAILED_PRECONDITION when the
   // lease is decoded already (its owner keeps it); INVALID_ARGUMENT when it was reserved for another prompt length or
   // for fewer tokens, and what CheckSequence, CheckTokens and, for a lease that grows, too, CheckRows find (the lease

@@ -164,9 +164,27 @@ TEST_F(EngineKnown, WhoseOutputIsAtItsEndLeavesItsPromptWithoutAStep) {
   }
 }
 
-TEST_F(EngineKnown, WhoseOutputIsAtItsEndWaitsForNothingWhereNothingIsKept) {
+// Also where it began behind what was known: of a begun block it has a copy then.
+TEST_F(EngineKnown, WithoutRowsOfPromptsWhoseOutputIsAtItsEndLeavesItsPromptToChains) {
   MakeEngine(16);
-  EXPECT_EQ(Add(MakeSequence(19, 300, 1))->AwaitEnd(), absl::OkStatus());
+  DecodeSequence sequence = MakeSequence(19, 300, 1);
+  LeaseRequest behind = LeastKnown(sequence.prompt_ids);
+  behind.least_known_tokens = 299;
+  behind.rest_handed = true;
+  for (int turn = 0; turn < 2; ++turn) {
+    const std::shared_ptr<CollectingSink> sink = Add(sequence);
+    if (turn == 0) {
+      EXPECT_TRUE(absl::IsNotFound(store_->Reserve(behind).status())) << "KV is on its way";
+    }
+    Fill(sequence);
+    EXPECT_EQ(sink->AwaitEnd(), absl::OkStatus());
+    EXPECT_EQ(sink->ids(), std::vector<int32_t>());
+    const absl::StatusOr<LeaseId> lease = store_->Reserve(behind);
+    ASSERT_TRUE(lease.ok()) << lease.status();
+    sequence.lease = *lease;
+  }
+  EXPECT_EQ(passes_, 0);
+  store_->Release(sequence.lease);
   ExpectNothingHeld();
 }
 

@@ -92,6 +92,13 @@ TEST_F(StaticWindowEngineTest, AnAnswerGoesOnBehindTheOutputThatItHas) {
   }
 }
 
+// Nothing of it is kept.
+TEST_F(StaticWindowEngineTest, WhoseOutputIsAtItsEndWaitsForNoKv) {
+  UseWindows(64, 0, 4);
+  EXPECT_EQ(Add(MakeSequence(19, 30, 1))->AwaitEnd(), absl::OkStatus());
+  ExpectNothingHeld();
+}
+
 TEST_F(StaticWindowEngineTest, RefusesWhatOutgrowsTheWindow) {
   UseWindows(32, 0, 4);
   const DecodeSequence fits = MakeSequence(700, 20, 12), longer = MakeSequence(701, 20, 13);
