@@ -9,6 +9,7 @@ set(RUNAHEAD_SOAK
   integration/api_keys_test            # server/router/api_keys_test, key_door_test, key_ring_test, key_account_test
   integration/clock_test               # server/base/clock_test, server/router/clock_offset_test
   integration/conversations_at_once_test  # server/router/alike_test, known_test, worker/decode/engine_known_test
+  integration/conversations_endure_test   # server/router/known_test, failover_test, worker/kv/store_known_random_test
   integration/conversations_test       # server/router/known_test, behind_known_test, worker/decode/known_streams_test
   integration/crowd_test               # worker/link/tcp/tcp_crowd_test, tcp_strangers_test, server/base/accepter_test
   integration/cut_stages_test          # worker/handoff/message_handoff_test, server/router/worker_faults_test

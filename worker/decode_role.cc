@@ -198,6 +198,9 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
   service.leases_changed = [&report] { report.Update(); };
   if (lanes.has_value()) {
     service.kv_from = [demand = lanes->demand](int64_t prompt_tokens) { return demand->KvFrom(prompt_tokens); };
+    service.lost_without_x = [demand = lanes->demand, layers = role->store_->options().layers](int64_t prompt_tokens) {
+      return demand->LostWithoutX(prompt_tokens) * static_cast<double>(layers);
+    };
   }
   role->service_ = std::make_unique<DecodeService>(*role->engine_, *role->store_, std::move(service));
   role->kept_service_ = std::make_unique<KeptKvService>(*role->store_, [&report] { report.Update(); });

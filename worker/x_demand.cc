@@ -31,4 +31,16 @@ std::optional<int64_t> XDemand::KvFrom(int64_t prompt_tokens) {
   return gains && recomputes ? runahead::KvFrom(costs, fixed_l_, prompt_tokens) : 0;
 }
 
+double XDemand::LostWithoutX(int64_t prompt_tokens) const {
+  LaneCosts costs;
+  int64_t sequences = 0;
+  {
+    MutexLock lock(mu_);
+    if (fixed_l_.has_value() || !recomputes_) return 0;
+    costs = costs_;
+    sequences = sequences_ + 1;
+  }
+  return runahead::LostWithoutX(costs, sequences, prompt_tokens);
+}
+
 }  // namespace runahead

@@ -27,9 +27,14 @@ class XDemand {
   std::optional<int64_t> KvFrom(int64_t prompt_tokens) RUNAHEAD_EXCLUDES(mu_);
   static constexpr int64_t kAnyway = 16;
 
+  // By how many seconds a layer of each step takes longer where X of such a prompt, which joins those of the last step,
+  // cannot come. 0 while the solver's split does not run, for nothing is recomputed then; and where every step's l is
+  // given, which is to be taken whatever it gains.
+  double LostWithoutX(int64_t prompt_tokens) const RUNAHEAD_EXCLUDES(mu_);
+
  private:
   const std::optional<int64_t> fixed_l_;
-  Mutex mu_;
+  mutable Mutex mu_;
   LaneCosts costs_ RUNAHEAD_GUARDED_BY(mu_);
   int64_t sequences_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   bool recomputes_ RUNAHEAD_GUARDED_BY(mu_) = false;  // the solver's split runs

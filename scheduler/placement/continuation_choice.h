@@ -92,6 +92,13 @@ inline BehindOffer OfferBehind(int64_t prompt_tokens, int64_t brought, double wh
   return {brought, timed ? rest_s : static_cast<double>(prompt_tokens - brought), timed ? whole_s : 0};
 }
 
+// A decode worker that recomputes KV from X streams all KV of a sequence behind a beginning that it has without X. Each
+// of the answer's `steps` is expected to take lost_step_s longer then than behind a prompt that is computed from its
+// first token; the beginning brings the first token saved_s sooner. Whether it is to be left unused for that.
+inline bool StepsCostMore(double saved_s, double lost_step_s, int64_t steps) {
+  return lost_step_s * static_cast<double>(steps) > saved_s;
+}
+
 // Whether to wait for known_tokens, which a worker is expected to have in `wait_s`, and have the rest computed there,
 // rather than all of it as it stands, in chain_s. What is later than was expected may come any moment.
 inline bool PaysToWait(ContinuationView view, double wait_s, absl::FunctionRef<double(int64_t tokens)> on_one_s) {

@@ -15,4 +15,9 @@ inline constexpr double kLeastGainOfX = 1.1;
 // which a first step has none, and the device may have no room. `costs` passed CheckLaneCosts. Takes two SolveLanes.
 double GainOfX(const LaneCosts& costs, int64_t sequences, int64_t tokens);
 
+// By how many seconds a layer takes longer where one of the step's sequences has no X: of `sequences` sequences as
+// above, of which all others have X of all positions, and recompute more of them where that helps. Not below 0. `costs`
+// passed CheckLaneCosts. Takes two SolveLanes.
+double LostWithoutX(const LaneCosts& costs, int64_t sequences, int64_t tokens);
+
 }  // namespace runahead

@@ -130,6 +130,7 @@ DecodeLease::DecodeLease(Fleet& fleet, Sequencer& sequencer, Clock& clock, std::
       kv_from_(reply.kv_from()),
       known_tokens_(reply.known_tokens()),
       known_output_tokens_(reply.known_output_tokens()),
+      lost_recompute_s_(reply.lost_recompute_s()),
       tokens_(tokens),
       taken_(clock.Now()) {
   fleet_.LeaseTaken(*worker_, tokens_);

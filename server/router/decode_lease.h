@@ -104,6 +104,8 @@ class DecodeLease {
   // answer's. 0 unless that was asked for.
   int32_t known_tokens() const { return known_tokens_; }
   int32_t known_output_tokens() const { return known_output_tokens_; }
+  // By how many seconds each step is expected to take longer because these have no X; 0: by nothing, or nobody knows.
+  double lost_recompute_s() const { return lost_recompute_s_; }
 
  private:
   DecodeLease(Fleet& fleet, Sequencer& sequencer, Clock& clock, std::shared_ptr<const LiveWorker> worker,
@@ -116,6 +118,7 @@ class DecodeLease {
   const v1::LeaseId id_;
   const int32_t x_tokens_, kv_from_;
   const int32_t known_tokens_, known_output_tokens_;
+  const double lost_recompute_s_;
   const int32_t tokens_;  // that it counts at its worker
   absl::Time taken_;
   bool decodes_ = false;

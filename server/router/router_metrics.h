@@ -70,9 +70,10 @@ enum class MoveResult { kMoved, kNoRoom, kFailed, kEnded, kLost };
 inline constexpr int kMoveResults = 5;
 
 // What came of asking a decode worker that may have KV of a prompt's beginning for the whole request. kTaken. kGone: it
-// has not as much of it as to be worth it. kRefused: it has no slot or no memory now, or cannot be asked.
-enum class ContinuationResult { kTaken, kGone, kRefused };
-inline constexpr int kContinuationResults = 3;
+// has not as much of it as to be worth it. kRefused: it has no slot or no memory now, or cannot be asked. kSlower:
+// it has it without X, and the answer's steps would take longer for that than a chain does for the whole prompt.
+enum class ContinuationResult { kTaken, kGone, kRefused, kSlower };
+inline constexpr int kContinuationResults = 4;
 
 // A decode worker has KV of a prompt's beginning. The rest is computed by that worker (kDecode), or by a chain that
 // gets the KV from it (kChain).

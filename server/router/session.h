@@ -199,6 +199,9 @@ class Session {
   // False where it does so already.
   bool BeginFromFirst(const absl::Status& refused);
   void BeginFromFirst();
+  // ABORTED where `lease` begins without X, and its steps are expected to take so much longer for that that the chain
+  // is to compute the whole prompt.
+  absl::Status CheckStepsBehind(const DecodeLease& lease) const;
   // What a worker offers that has so much of the prompt, where an earlier answer of the call left it there.
   ContinuationOffer OfferToSibling(int64_t known) const;
   void CountContinuation(const absl::Status& reserved, const Continuation& chosen) const;

@@ -173,8 +173,17 @@ Task<absl::Status> Session::AwaitAlike(const ComingBeginnings::Awaited& awaited,
   co_return InTime("while a prompt that begins alike was computed");
 }
 
+// Where no times are known, nobody knows what the beginning saves. The tail draws one token, steps the others.
+absl::Status Session::CheckStepsBehind(const DecodeLease& lease) const {
+  if (!behind_ || !saving_) return absl::OkStatus();
+  const int64_t steps = int64_t{expected_output_} - answer_->tokens() - 1;
+  if (!StepsCostMore(saving_->whole_s - saving_->rest_s, lease.lost_recompute_s(), steps)) return absl::OkStatus();
+  return absl::AbortedError("steps behind a beginning without X would take longer than computing it");
+}
+
 void Session::CountContinuation(const absl::Status& reserved, const Continuation& chosen) const {
   if (reserved.ok()) return router_.metrics.CountContinuation(ContinuationResult::kTaken);
+  if (absl::IsAborted(reserved)) return router_.metrics.CountContinuation(ContinuationResult::kSlower);
   if (!absl::IsNotFound(reserved)) return router_.metrics.CountContinuation(ContinuationResult::kRefused);
   router_.metrics.CountContinuation(ContinuationResult::kGone);
   router_.known->Gone(*chosen.worker, salt_, prompt_, chosen.least_tokens);

@@ -159,6 +159,7 @@ Task<absl::Status> Session::TakeLease() {
       need, *ticket_, run_->placement().chain, router_.queue, router_.fleet, router_.sequencer, router_.clock, cancel_);
   report_.Lap(TtftStage::kReserve);
   RUNAHEAD_CO_RETURN_IF_ERROR(lease.status());
+  RUNAHEAD_CO_RETURN_IF_ERROR(CheckStepsBehind(**lease));
   lease_ = *std::move(lease);
   if (behind_) CountContinuation(absl::OkStatus(), *behind_);
   if (!LeavesPromptToRows()) coming_.reset();

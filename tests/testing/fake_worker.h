@@ -56,6 +56,7 @@ struct FakeBehaviour {
   bool has_kept = true;           // of sequences that ended; false: it has lost all KV of them
   bool answers_kept = true;       // false: calls to KeptKv hang until it is true, or they are cancelled
   int more_known = 0;             // a lease whose rest is handed off begins with so many more than were asked for
+  double lost_recompute_s = 0;    // what Reserve says of such a lease, where it is not 0
   absl::Duration reserve_takes;   // on its way there and back
   absl::Duration generate_takes;  // before its tokens
 };

@@ -167,6 +167,7 @@ grpc::Status FakeWorker::FillKnown(const v1::ReserveRequest& request, v1::Reserv
   if (request.rest_handed()) {
     output = std::max<int64_t>(0, output - (known - request.least_known_tokens()));
     known = request.least_known_tokens() + behaviour_.more_known;
+    if (behaviour_.lost_recompute_s > 0) reply.set_lost_recompute_s(behaviour_.lost_recompute_s);
   } else {
     reply.set_handed_tokens(static_cast<int32_t>(known));
   }

@@ -53,5 +53,25 @@ TEST(XDemand, TheFirstPromptAndOneInSixteenHaveXWhateverItGains) {
   }
 }
 
+TEST(XDemand, WithoutXNothingIsLostWhereNothingIsRecomputed) {
+  XDemand demand(testing::MhaCosts(0.5), std::nullopt);
+  EXPECT_EQ(demand.LostWithoutX(4096), 0) << "start alone says that it gains";
+  demand.SetCosts(testing::MhaCosts(0.5), 0, SplitRest::kNone);
+  EXPECT_NEAR(demand.LostWithoutX(4096), 4096 * 4e-6 / 2, 1e-9) << "half of all that the link carries";
+  demand.SetCosts(testing::MhaCosts(0.5), 0, SplitRest::kMeasuring);
+  EXPECT_GT(demand.LostWithoutX(4096), 0) << "a check within the run";
+  demand.SetCosts(testing::MhaCosts(0.5), 0, SplitRest::kNoGain);
+  EXPECT_EQ(demand.LostWithoutX(4096), 0);
+  EXPECT_EQ(XDemand(testing::MhaCosts(0.5), 128).LostWithoutX(4096), 0) << "is taken whatever it gains";
+}
+
+TEST(XDemand, WhatIsLostIsBesideTheCompanyOfTheLastStep) {
+  XDemand demand(testing::MhaCosts(5), std::nullopt);
+  demand.SetCosts(testing::MhaCosts(5), 0, SplitRest::kNone);
+  const double alone = demand.LostWithoutX(4096);
+  demand.SetCosts(testing::MhaCosts(5), 7, SplitRest::kNone);
+  EXPECT_LT(demand.LostWithoutX(4096), alone / 2) << "the others recompute more";
+}
+
 }  // namespace
 }  // namespace runahead

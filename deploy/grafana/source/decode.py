@@ -142,7 +142,8 @@ DASHBOARD = dashboard("runahead-decode", "Runahead: Decode and KVPR", ABOUT, {
               Query(rate("runahead_kv_kept_evicted_bytes_total", by="instance"), "{{instance}}")),
         lines("Known beginnings asked for", "reqps",
               "taken: the decode worker went on from it. gone: it had less by then. refused: it had no slot or no "
-              "memory. A chain computed the last two. awaited: requests that waited for one that begins alike.",
+              "memory. slower: without X, which its steps recompute from, they would cost more than the beginning "
+              "saves. A chain computed all but the first. awaited: requests that waited for one that begins alike.",
               Query(rate("runahead_continuations_total", by="result"), "{{result}}"),
               Query(rate("runahead_beginnings_awaited_total", by="job"), "{{job}}: awaited")),
         lines("Known share of prompt tokens", "percentunit",

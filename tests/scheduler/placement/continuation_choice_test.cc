@@ -1,5 +1,7 @@
 #include "scheduler/placement/continuation_choice.h"
 
+#include <cmath>
+
 #include "gtest/gtest.h"
 
 namespace runahead {
@@ -111,6 +113,14 @@ TEST(ContinuationChoice, WithoutTimesItPaysToWaitForHalfOfThePrompt) {
   EXPECT_TRUE(PaysToWait({.prompt_tokens = 1000, .known_tokens = 500}, 9, Unknown));
   EXPECT_FALSE(PaysToWait({.prompt_tokens = 1000, .known_tokens = 499}, 9, Unknown));
   EXPECT_TRUE(PaysToWait({.prompt_tokens = 1000, .known_tokens = 500, .chain_s = 1}, 9, Unknown));
+}
+
+TEST(ContinuationChoice, StepsCostMoreWhereTheyLoseMoreThanTheBeginningSaves) {
+  EXPECT_FALSE(StepsCostMore(/*saved_s=*/2, /*lost_step_s=*/4e-3, /*steps=*/499));
+  EXPECT_TRUE(StepsCostMore(2, 4e-3, 501));
+  EXPECT_FALSE(StepsCostMore(2, 0, 1 << 30)) << "nothing is lost";
+  EXPECT_FALSE(StepsCostMore(2, 1e6, 0)) << "an answer that has no steps";
+  EXPECT_FALSE(StepsCostMore(2, std::nan(""), 100)) << "nobody knows";
 }
 
 }  // namespace

@@ -40,5 +40,30 @@ TEST(GainOfX, IsReckonedWithoutAHostLane) {
   EXPECT_EQ(GainOfX(hosted, 4, 4096), GainOfX(testing::MhaCosts(1), 4, 4096));
 }
 
+// Alone, all KV is copied in place of what GainOfX says; the link takes 4 us for a position's.
+TEST(LostWithoutX, AloneIsWhatGainOfXSays) {
+  for (const double rho : {0.25, 1.0, 5.0}) {
+    const LaneCosts costs = testing::MhaCosts(rho);
+    const double without_s = 16'384 * costs.kv_bytes / costs.link_bytes_per_s;
+    EXPECT_NEAR(LostWithoutX(costs, 1, 16'384), without_s - without_s / GainOfX(costs, 1, 16'384), 1e-9) << rho;
+  }
+}
+
+// Where the device is idle the others recompute more. Where they recompute all there is, the step grows by all that
+// one is spared.
+TEST(LostWithoutX, OthersRecomputeMoreWhereTheyCan) {
+  const LaneCosts slow = testing::MhaCosts(5);
+  EXPECT_LT(LostWithoutX(slow, 8, 4096), 0.01 * LostWithoutX(slow, 1, 4096));
+  const LaneCosts fast = testing::MhaCosts(0.01);
+  EXPECT_NEAR(LostWithoutX(fast, 8, 4096), LostWithoutX(fast, 1, 4096), 1e-9);
+  EXPECT_GT(LostWithoutX(fast, 1, 4096), 8e-3);
+}
+
+TEST(LostWithoutX, IsNothingWhereRecomputingGainsNothing) {
+  LaneCosts costs = testing::MhaCosts(0.1);
+  costs.x_bytes = costs.kv_bytes;
+  EXPECT_EQ(LostWithoutX(costs, 4, 4096), 0);
+}
+
 }  // namespace
 }  // namespace runahead

@@ -106,6 +106,47 @@ TEST_F(BehindKnownTest, WithoutRoomThereItIsComputedForAnother) {
   EXPECT_EQ(Asked("refused"), 1);
 }
 
+// Of a prompt whose chain took an hour, two thirds are known. Behind the first token there are four steps.
+TEST_F(BehindKnownTest, WhatStepsLoseWithoutXIsWeighedAgainstWhatItSaves) {
+  StartLending();
+  for (auto& worker : prefill_) worker->Change([](FakeBehaviour& b) { b.prefill_takes = absl::Hours(1); });
+  const v1::GenerateRequest next = FirstTurn();
+  Has().Change([](FakeBehaviour& b) { b.lost_recompute_s = 1; });
+  ExpectBehind(Generate(next));
+  EXPECT_EQ(Asked("slower"), 0);
+  Has().Change([](FakeBehaviour& b) { b.lost_recompute_s = 3600; });
+  const Got got = Generate(next);
+  ExpectWhole(got);
+  EXPECT_EQ(got.finished().usage().cached_prompt_tokens(), 0);
+  EXPECT_EQ(got.finished().failovers(), 0);
+  EXPECT_EQ(Asked("slower"), 1);
+  EXPECT_EQ(Asked("taken"), 1);
+  EXPECT_EQ(Asked("refused") + Asked("gone"), 0) << "the router goes on believing in it";
+  Has().AwaitLeases(0);
+  Other().AwaitLeases(0);
+}
+
+// A thousand seconds are less than it saves, and a hundred times as much is more.
+TEST_F(BehindKnownTest, EachExpectedStepLosesAsMuch) {
+  StartLending();
+  for (auto& worker : prefill_) worker->Change([](FakeBehaviour& b) { b.prefill_takes = absl::Hours(1); });
+  v1::GenerateRequest next = FirstTurn(/*max_tokens=*/2);
+  Has().Change([](FakeBehaviour& b) { b.lost_recompute_s = 1000; });
+  ExpectBehind(Generate(next));
+  next.mutable_stop()->set_max_tokens(100);
+  ExpectWhole(Generate(next));
+  EXPECT_EQ(Asked("slower"), 1);
+}
+
+TEST_F(BehindKnownTest, WhereNoTimesAreKnownNothingIsWeighed) {
+  StartLending();
+  for (auto& worker : prefill_) worker->Change([](FakeBehaviour& b) { b.prefill_takes = absl::ZeroDuration(); });
+  const v1::GenerateRequest next = FirstTurn();
+  Has().Change([](FakeBehaviour& b) { b.lost_recompute_s = 3600; });
+  ExpectBehind(Generate(next));
+  EXPECT_EQ(Metric("runahead_known_seconds_saved_total{as=\"predicted\"}"), 0);
+}
+
 // It had a place on a chain for the whole prompt meanwhile.
 TEST_F(BehindKnownTest, OnceThereIsRoomItsChainBeginsBehindWhatIsKnown) {
   StartLending();

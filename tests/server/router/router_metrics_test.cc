@@ -71,7 +71,7 @@ TEST(RouterMetrics, DeclaresTheContractBeforeAnythingHappens) {
   EXPECT_EQ(CountSeries(registry, "runahead_partition_lookups_total"), 6);
   EXPECT_EQ(CountSeries(registry, "runahead_table_reloads_total"), 2);
   EXPECT_EQ(CountSeries(registry, "runahead_workers"), 12);
-  EXPECT_EQ(CountSeries(registry, "runahead_continuations_total"), 3);
+  EXPECT_EQ(CountSeries(registry, "runahead_continuations_total"), 4);
   EXPECT_EQ(CountSeries(registry, "runahead_known_seconds_saved_total"), 2);
   EXPECT_EQ(Value(registry, "runahead_requests_total{code=\"RESOURCE_EXHAUSTED\",model=\"SmolLM2\"}"), 0);
   EXPECT_EQ(Value(registry, "runahead_queue_depth{priority=\"normal\"}"), 0);

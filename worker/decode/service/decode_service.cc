@@ -157,6 +157,9 @@ grpc::ServerUnaryReactor* DecodeService::Reserve(grpc::CallbackServerContext* co
     reply->set_known_output_tokens(static_cast<int32_t>(size->known_answer_tokens));
     if (!wanted.rest_handed) reply->set_handed_tokens(reply->known_tokens());
     with_x = size->with_x;
+    const bool lacks_x = wanted.with_x && !with_x && options_.lost_without_x;
+    const double lost_s = lacks_x ? options_.lost_without_x(wanted.prompt_tokens) : 0;
+    if (lost_s > 0) reply->set_lost_recompute_s(lost_s);
   }
   if (lease.ok()) {
     *reply->mutable_lease() = LeaseToProto(*lease);

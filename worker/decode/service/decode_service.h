@@ -28,6 +28,9 @@ struct DecodeServiceOptions {
   // From where on KV of a prompt of so many tokens is needed where X of all of it comes, at most the prompt: steps will
   // recompute what lies before. None: X of it is not wanted. On any thread; absent: from 0 on.
   std::function<std::optional<int64_t>(int64_t prompt_tokens)> kv_from = {};
+  // By how many seconds each step is expected to take longer where X of a prompt of so many tokens, which is wanted,
+  // cannot come; 0: by nothing, or nobody knows. On any thread; absent: 0.
+  std::function<double(int64_t prompt_tokens)> lost_without_x = {};
   int64_t max_batch = DecodeEngineOptions().max_batch;  // the engine's
   std::shared_ptr<const StepTime> step_time = nullptr;  // the engine's; null: not known
 };

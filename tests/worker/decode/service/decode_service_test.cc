@@ -3,6 +3,7 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/server_builder.h>
 
+#include <atomic>
 #include <functional>
 #include <future>
 #include <memory>
@@ -50,11 +51,12 @@ v1::DecodeRequest ToProto(const DecodeSequence& sequence) {
 }
 
 // With X of `x_row_bytes` a row in the store; decode is over static windows for contexts of `window`, or over the
-// store. kv_from: DecodeServiceOptions. step_rows: DecodeEngineOptions.
+// store. kv_from, lost_without_x: DecodeServiceOptions. step_rows: DecodeEngineOptions.
 struct DecodeServiceSetup {
   int64_t x_row_bytes = 0, window = 0;
   std::function<std::optional<int64_t>(int64_t)> kv_from = {};
   int64_t step_rows = 0;
+  std::function<double(int64_t)> lost_without_x = {};
 };
 
 class DecodeServiceTest : public ::testing::Test {
@@ -82,8 +84,8 @@ class DecodeServiceTest : public ::testing::Test {
         DecodeEngine::Create(device_, std::move(model), *store_, std::move(steps), clock_);
     RUNAHEAD_CHECK(engine.ok());
     engine_ = *std::move(engine);
-    service_ = std::make_unique<DecodeService>(
-        *engine_, *store_, DecodeServiceOptions{absl::Seconds(60), [this] { LeasesChanged(); }, setup.kv_from}, clock_);
+    DecodeServiceOptions service{absl::Seconds(60), [this] { LeasesChanged(); }, setup.kv_from, setup.lost_without_x};
+    service_ = std::make_unique<DecodeService>(*engine_, *store_, std::move(service), clock_);
   }
   ~DecodeServiceTest() override { service_ = nullptr; }
 
@@ -678,8 +680,33 @@ TEST_F(DecodeServiceTcp, BadRequestsNameTheFieldAndTheNextOneWorks) {
 // Over a store that keeps X.
 class DecodeServiceX : public DecodeServiceTcp {
  protected:
-  explicit DecodeServiceX(std::function<std::optional<int64_t>(int64_t)> kv_from = {})
-      : DecodeServiceTcp({.x_row_bytes = 8, .kv_from = std::move(kv_from)}) {}
+  explicit DecodeServiceX(std::function<std::optional<int64_t>(int64_t)> kv_from = {},
+                          std::function<double(int64_t)> lost_without_x = {})
+      : DecodeServiceTcp({.x_row_bytes = 8, .kv_from = std::move(kv_from), .lost_without_x = lost_without_x}) {}
+  // The reply for a chain's rest of 10 tokens, behind a block of `id` that a sequence left which ended.
+  v1::ReserveReply ReserveRest(int32_t id, bool kept_with_x) {
+    const std::vector<int32_t> ids(kKvBlockTokens + 10, id);
+    const LeaseId ended =
+        *store_->Reserve({.prompt_tokens = kKvBlockTokens, .total_tokens = kKvBlockTokens, .with_x = kept_with_x});
+    for (int64_t layer = 0; layer < HashModel::kLayers; ++layer) {
+      for (const SliceKind kind : {SliceKind::kKv, SliceKind::kX}) {
+        if (kind == SliceKind::kX && !kept_with_x) continue;
+        EXPECT_TRUE(store_->BeginWrite(ended, layer, 0, kKvBlockTokens, kind)->Commit().Wait().ok());
+      }
+    }
+    store_->Open(ended)->Keep(absl::MakeSpan(ids).first(kKvBlockTokens));
+    v1::ReserveRequest request;
+    request.set_prompt_tokens(kKvBlockTokens + 10);
+    request.set_total_tokens(kKvBlockTokens + 20);
+    request.set_least_known_tokens(kKvBlockTokens);
+    request.set_rest_handed(true);
+    request.mutable_prompt_ids()->Assign(ids.begin(), ids.end());
+    v1::ReserveReply reply;
+    grpc::ClientContext context;
+    EXPECT_TRUE(stub_->Reserve(&context, request, &reply).ok());
+    EXPECT_EQ(reply.known_tokens(), kKvBlockTokens);
+    return reply;
+  }
   void Fill(const LeaseId& lease, SliceKind kind, int64_t from = 0) {
     for (int64_t layer = 0; layer < HashModel::kLayers; ++layer) {
       auto write = store_->BeginWrite(lease, layer, from, 10, kind);
@@ -718,29 +745,29 @@ TEST_F(DecodeServiceX, AsksForNoneWhereTheChainHasNotThatOfTheWholePrompt) {
 // Sequences that ended have left it beside their KV, or have not.
 TEST_F(DecodeServiceX, OfAChainsRestAsksForXWhereWhatIsKnownHasIt) {
   for (const bool kept_with_x : {false, true}) {
-    const std::vector<int32_t> ids(kKvBlockTokens + 10, kept_with_x ? 4 : 5);
-    const LeaseId ended =
-        *store_->Reserve({.prompt_tokens = kKvBlockTokens, .total_tokens = kKvBlockTokens, .with_x = kept_with_x});
-    for (int64_t layer = 0; layer < HashModel::kLayers; ++layer) {
-      for (const SliceKind kind : {SliceKind::kKv, SliceKind::kX}) {
-        if (kind == SliceKind::kX && !kept_with_x) continue;
-        EXPECT_TRUE(store_->BeginWrite(ended, layer, 0, kKvBlockTokens, kind)->Commit().Wait().ok());
-      }
-    }
-    store_->Open(ended)->Keep(absl::MakeSpan(ids).first(kKvBlockTokens));
-    v1::ReserveRequest request;
-    request.set_prompt_tokens(kKvBlockTokens + 10);
-    request.set_total_tokens(kKvBlockTokens + 20);
-    request.set_least_known_tokens(kKvBlockTokens);
-    request.set_rest_handed(true);
-    request.mutable_prompt_ids()->Assign(ids.begin(), ids.end());
-    v1::ReserveReply reply;
-    grpc::ClientContext context;
-    ASSERT_TRUE(stub_->Reserve(&context, request, &reply).ok());
-    EXPECT_EQ(reply.known_tokens(), kKvBlockTokens);
+    const v1::ReserveReply reply = ReserveRest(kept_with_x ? 4 : 5, kept_with_x);
     EXPECT_EQ(reply.x_tokens(), kept_with_x ? kKvBlockTokens + 10 : 0);
     EXPECT_EQ(reply.kv_from(), 0);
+    EXPECT_FALSE(reply.has_lost_recompute_s()) << "nobody knows what is lost";
   }
+}
+
+// Which loses a millisecond a step for each token of a prompt without X, and wants X of some prompts alone.
+class DecodeServiceXThatIsLost : public DecodeServiceX {
+ protected:
+  DecodeServiceXThatIsLost()
+      : DecodeServiceX([this](int64_t) { return wants_x_ ? std::optional<int64_t>(0) : std::nullopt; },
+                       [](int64_t prompt) { return 1e-3 * static_cast<double>(prompt); }) {}
+  std::atomic<bool> wants_x_{true};
+};
+
+TEST_F(DecodeServiceXThatIsLost, OfAChainsRestSaysWhatStepsLoseWhereWhatIsKnownHasNone) {
+  EXPECT_DOUBLE_EQ(ReserveRest(5, /*kept_with_x=*/false).lost_recompute_s(), 1e-3 * (kKvBlockTokens + 10));
+  EXPECT_FALSE(ReserveRest(4, /*kept_with_x=*/true).has_lost_recompute_s());
+  EXPECT_FALSE(Reserve(10, 20)->has_lost_recompute_s()) << "X comes";
+  EXPECT_FALSE(Reserve(10, 20, 0)->has_lost_recompute_s()) << "the chain has none, so nothing would bring it";
+  wants_x_ = false;
+  EXPECT_FALSE(ReserveRest(6, /*kept_with_x=*/false).has_lost_recompute_s()) << "X of it would not come in any case";
 }
 
 // Which would recompute the first 6 tokens of any prompt of 10.
