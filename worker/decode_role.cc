@@ -25,6 +25,7 @@ KvStoreOptions StoreOptions(const WorkerOptions& options, const Model& model, ui
   store.x_row_bytes = x.row_bytes;
   store.x_form = x.form;
   store.quantisation = quantisation;
+  store.keeps = options.keeps_beginnings();
   store.capacity_tokens = options.kv_memory / (store.layers * (store.stored_row_bytes() + x.row_bytes));
   store.incarnation = incarnation;
   store.windows = model.windows();

@@ -116,6 +116,10 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
   schema.String("x_bits", &options.x_bits, {.one_of = {"auto", "4", "8", "16"}},
                 "Bits of a value of X as decode stores it: 16 keeps it as it comes, 8 and 4 quantise it; auto takes "
                 "kv_bits where X as it comes would spare the link nothing");
+  schema.String("keep_beginnings", &options.keep_beginnings, {.one_of = {"auto", "on", "off"}},
+                "Whether KV of sequences that ended stays while its memory is free, for prompts that begin alike; auto "
+                "keeps it but where kv_bits quantises it, for prompts behind that are computed over what its codes "
+                "stand for");
   schema.String(
       "host_lane", &options.host_lane, {.value_name = "auto|off|TOKENS"},
       "Whether the host's CPU may attend over part of KV in host memory, beside the device: auto gives it what "
@@ -192,6 +196,11 @@ absl::Status CheckWorkerOptions(const WorkerOptions& options) {
         "static_window: reads KV from the store as it is computed: give kv_bits: 16, and static_window_bits: 8 where "
         "the "
         "window's own rows are to be quantised");
+  }
+  if (options.static_window > 0 && options.keep_beginnings == "on") {
+    return absl::InvalidArgumentError(
+        "keep_beginnings: what static_window decodes is in its windows alone, where no prompt can begin with it: leave "
+        "one of them out");
   }
   if (options.static_window_reserve > 0 && options.static_window == 0) {
     return absl::InvalidArgumentError("static_window_reserve: give static_window besides: it is the reserve of that");

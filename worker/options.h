@@ -45,6 +45,7 @@ struct WorkerOptions {
   std::string kvpr_objective = "step";       // ParseSplitObjective
   std::string kv_bits = "16";                // 4, 8 or 16: of a value of KV as it is stored
   std::string x_bits = "auto";               // 4, 8 or 16: of a value of X as it is stored
+  std::string keep_beginnings = "auto";      // auto, on or off
   std::string host_lane = "auto";            // see LaneChoice
   int64_t host_lane_threads = 0;             // 0: the cores that the device leaves
   int64_t static_window = 0;                 // S of StaticWindowSize; 0: decode reads KV in the store
@@ -53,6 +54,8 @@ struct WorkerOptions {
   std::string decode_schedule = "auto";      // auto, latency or throughput
 
   bool quantises_kv() const { return kv_bits != "16"; }
+  // Whether KV of sequences that ended stays in the store.
+  bool keeps_beginnings() const { return keep_beginnings == "auto" ? !quantises_kv() : keep_beginnings == "on"; }
   bool prefill() const { return role != "decode"; }
   bool decode() const { return role != "prefill"; }
 };

@@ -83,6 +83,9 @@ ChildSpec WorkerSpec(const UpOptions& options, const std::string& role, int inde
     }
     if (options.kv_bits != "16") spec.args.push_back(absl::StrCat("--kv-bits=", options.kv_bits));
     if (options.x_bits != "auto") spec.args.push_back(absl::StrCat("--x-bits=", options.x_bits));
+    if (options.keep_beginnings != "auto") {
+      spec.args.push_back(absl::StrCat("--keep-beginnings=", options.keep_beginnings));
+    }
   }
   if (options.emulated_link_gbps > 0) {
     spec.args.push_back(absl::StrCat("--emulated-link-gbps=", options.emulated_link_gbps));
@@ -162,6 +165,9 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
                 "Bits of a value of KV as decode stores it: 4 and 8 quantise it; 16 keeps it as it is computed");
   schema.String("x_bits", &options.x_bits, {.one_of = {"auto", "4", "8", "16"}},
                 "Bits of a value of X as decode stores it: 4 and 8 quantise it; 16 keeps it as it comes");
+  schema.String("keep_beginnings", &options.keep_beginnings, {.one_of = {"auto", "on", "off"}},
+                "Whether decode workers keep KV of sequences that ended, for prompts that begin alike; auto: but where "
+                "kv_bits quantises it");
   schema.String("host_lane", &options.host_lane, {.value_name = "auto|off|TOKENS"},
                 "Whether the host's CPU may attend over part of KV in host memory, beside the device");
   schema.Int("host_lane_threads", &options.host_lane_threads, {.min = 0, .max = 1024},

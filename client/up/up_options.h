@@ -41,6 +41,7 @@ struct UpOptions {
   std::string kvpr_objective = "step";
   std::string kv_bits = "16";
   std::string x_bits = "auto";
+  std::string keep_beginnings = "auto";
   std::string host_lane = "auto";
   int host_lane_threads = 0;
   double emulated_host_gbps = 0;

@@ -3,6 +3,8 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,6 +21,7 @@
 #include "tests/testing/await_change.h"
 #include "tests/testing/exactness.h"
 #include "tests/testing/model_fixture.h"
+#include "tests/testing/reference_kv_quant.h"
 #include "tests/testing/small_model.h"
 
 namespace runahead {
@@ -335,6 +338,73 @@ TEST(LentPrefix, OfAModelWithWindowsAChainGoesOnBehindATurn) {
   HandMadeCluster cluster(model, {"prefill", "prefill", "decode"});
   EXPECT_EQ(cluster.decode_capabilities().window(), 100);
   ExpectPlainTokensBehindATurn(cluster, model);
+}
+
+// log softmax of a row of logits at `id`.
+double LogprobOf(const std::vector<float>& logits, int32_t id) {
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(logit - largest);
+  return logits[static_cast<size_t>(id)] - largest - std::log(sum);
+}
+
+// The first token's logits of a pass over `next`, of whose first `known` tokens KV is what is left of the exact one
+// once it was quantised, by the tests' own codec.
+std::vector<float> BehindQuantised(const LoadedModel& loaded, const std::vector<int32_t>& next, int64_t known,
+                                   const KvQuant& quant) {
+  SequenceRunner runner(loaded, static_cast<int64_t>(next.size()));
+  runner.Append({next.begin(), next.begin() + known}, false, false);
+  for (int64_t layer = 0; layer < loaded.model->config().layers; ++layer) {
+    std::vector<float> rows = runner.Kv(layer);
+    for (size_t i = 0; i < rows.size(); i += static_cast<size_t>(quant.group)) {
+      const ReferenceGroup group = QuantizeReference(rows.data() + i, quant);
+      std::copy(group.values.begin(), group.values.end(), rows.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    runner.SetKv(layer, rows);
+  }
+  return runner.Append({next.begin() + known, next.end()}, false, false)[0];
+}
+
+// KV in 4 bits: a chain behind it computes over what the codes stand for, to the precision of f32, which is far from
+// what it computes over KV that was never quantised.
+class LentCodes : public ::testing::TestWithParam<std::vector<std::string>> {};
+
+TEST_P(LentCodes, AChainBehindThemAttendsToWhatTheyStandFor) {
+  const std::string model = WriteSynthetic(SmallModel(), "lent_codes");
+  HandMadeCluster cluster(model, GetParam(), {"--kv-bits", "4", "--keep-beginnings", "on"});
+  EXPECT_FALSE(cluster.decode_capabilities().keeps_beginnings());
+  ASSERT_TRUE(cluster.decode_capabilities().lends_beginnings());
+  const std::vector<int32_t> turn = SyntheticIds(2 * kLentBlock + 40, 79);
+  const auto known = static_cast<int32_t>(turn.size());  // the last block is begun
+  const bool alone = GetParam().size() == 1;
+  cluster.Run(turn, alone ? std::vector<int32_t>{0, known} : std::vector<int32_t>{0, 300, known}, /*keep=*/true);
+  const std::vector<int32_t> next = Followed(turn, SyntheticIds(90, 80));
+  const auto end = static_cast<int32_t>(next.size());
+  const HandMadeCluster::Outcome behind = cluster.Run(
+      next, alone ? std::vector<int32_t>{known, end} : std::vector<int32_t>{known, known + 50, end}, /*keep=*/false);
+  const LoadedModel loaded = LoadForTest(model, DType::kF32, 1);
+  const std::vector<float> expected = BehindQuantised(loaded, next, known, {.bits = 4, .group = 32});
+  const std::vector<float> exact = SequenceRunner(loaded, end).Append(next, false, false)[0];
+  double off = 0, from_exact = 0;
+  ASSERT_GT(behind.first.logprobs().top_size(), kAlternatives - 1);
+  for (const v1::TokenLogprob& top : behind.first.logprobs().top()) {
+    off = std::max(off, std::abs(top.logprob() - LogprobOf(expected, top.id())));
+    from_exact = std::max(from_exact, std::abs(top.logprob() - LogprobOf(exact, top.id())));
+  }
+  EXPECT_LT(off, 1e-4);
+  EXPECT_GT(from_exact, 1e-2);
+  EXPECT_EQ(behind.tokens.size() + 1, static_cast<size_t>(kAnswer));
+  EXPECT_EQ(cluster.DecodeMetric("runahead_kv_leases"), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Workers, LentCodes,
+                         ::testing::Values(std::vector<std::string>{"prefill", "prefill", "decode"},
+                                           std::vector<std::string>{"both"}),
+                         [](const auto& roles) { return roles.param.size() == 1 ? "Both" : "AsChain"; });
+
+TEST(LentPrefix, ADecodeWorkerWithKvInFewerBitsLendsNothingByItself) {
+  HandMadeCluster cluster(WriteSynthetic(SmallModel(), "lent_no_codes"), {"prefill", "decode"}, {"--kv-bits", "8"});
+  EXPECT_FALSE(cluster.decode_capabilities().lends_beginnings());
 }
 
 TEST(LentPrefix, ADecodeWorkerThatDiesEndsTheChainByItsOwnFault) {

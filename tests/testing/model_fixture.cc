@@ -74,4 +74,10 @@ std::vector<float> SequenceRunner::Kv(int64_t layer) {
   return memory_.Read(MakeTensor(kv_.layer(layer), shape.kv_dtype, kv_.length(), 2 * shape.kv_heads * shape.head_dim));
 }
 
+void SequenceRunner::SetKv(int64_t layer, const std::vector<float>& rows) {
+  const Tensor from = memory_.NewTensor(rows, kv_.length(), loaded_.model->attention(0).kv_dtype);
+  RUNAHEAD_CHECK(memory_.device().Copy(memory_.stream(), from.ref, kv_.layer(layer).Slice(0, from.ref.size)).ok());
+  memory_.Finish();
+}
+
 }  // namespace runahead

@@ -38,6 +38,8 @@ class SequenceRunner {
   std::vector<std::vector<float>> Append(const std::vector<int32_t>& ids, bool batch_invariant, bool all_logits);
   // KV rows of a layer as f32: [tokens * 2 * kv_dim].
   std::vector<float> Kv(int64_t layer);
+  // Puts others, as many, in their place.
+  void SetKv(int64_t layer, const std::vector<float>& rows);
 
  private:
   const LoadedModel& loaded_;

@@ -243,6 +243,28 @@ TEST(WorkerOptions, StaticWindowsAreNotQuantised) {
   EXPECT_THAT(CheckWorkerOptions(options).message(), ::testing::HasSubstr("static_window: "));
 }
 
+TEST(WorkerOptions, BeginningsAreKeptByThemselvesWhereKvIsNotQuantised) {
+  WorkerOptions options;
+  EXPECT_TRUE(options.keeps_beginnings());
+  options.keep_beginnings = "off";
+  EXPECT_FALSE(options.keeps_beginnings());
+  options.keep_beginnings = "auto";
+  options.kv_bits = "8";
+  EXPECT_FALSE(options.keeps_beginnings());
+  options.keep_beginnings = "on";
+  EXPECT_TRUE(options.keeps_beginnings());
+  EXPECT_TRUE(CheckWorkerOptions(options).ok());
+}
+
+TEST(WorkerOptions, StaticWindowsKeepNoBeginnings) {
+  WorkerOptions options;
+  options.static_window = 512;
+  options.keep_beginnings = "on";
+  EXPECT_THAT(CheckWorkerOptions(options).message(), ::testing::HasSubstr("keep_beginnings: "));
+  options.keep_beginnings = "off";
+  EXPECT_TRUE(CheckWorkerOptions(options).ok());
+}
+
 TEST(WorkerOptions, ANumberOfStepRowsIsRefusedBesideWhatComputesNone) {
   WorkerOptions options;
   options.role = "decode";

@@ -20,7 +20,7 @@ absl::Status DecodeEngine::CheckLends() const {
     return absl::FailedPreconditionError("this worker's steps keep KV elsewhere than in its store");
   }
   if (store_.keeps()) return absl::OkStatus();
-  return absl::FailedPreconditionError("this worker's store has KV in fewer bits, and keeps nothing of it");
+  return absl::FailedPreconditionError("this worker keeps nothing of sequences that ended (keep_beginnings)");
 }
 
 // Returns when the device is done with it, also on failure: the source may be another's afterwards.

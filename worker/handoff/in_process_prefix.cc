@@ -9,7 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/status_macros.h"
 #include "server/base/task_thread.h"
+#include "worker/handoff/opened_rows.h"
 #include "worker/handoff/slice.h"
 
 namespace runahead {
@@ -18,7 +20,9 @@ namespace {
 class InProcessPrefixLoader final : public PrefixLoader {
  public:
   InProcessPrefixLoader(KvStore& store, std::shared_ptr<StagingLane> lane, std::shared_ptr<ProgressMeter> progress)
-      : store_(store), lane_(std::move(lane)), copying_("prefix copies", std::move(progress)) {}
+      : store_(store), lane_(std::move(lane)), copying_("prefix copies", std::move(progress)) {
+    if (store.options().quantisation.has_value()) opened_ = std::make_unique<OpenedRows>(store.options());
+  }
   ~InProcessPrefixLoader() override {
     copying_.Stop();
     MutexLock lock(mu_);
@@ -39,6 +43,7 @@ class InProcessPrefixLoader final : public PrefixLoader {
       loads_.insert(copying);
     }
     const bool posted = copying_.PostWork(static_cast<double>(copying->into.size), [this, copying] {
+      if (opened_ != nullptr) return CopyOpened(copying);
       lane_ == nullptr ? CopyOnHost(copying) : CopyOnDevice(copying);
     });
     if (!posted) End(copying, absl::UnavailableError("the worker is stopping"));
@@ -91,6 +96,30 @@ class InProcessPrefixLoader final : public PrefixLoader {
     }
   }
 
+  // Of a store that quantises: waits for all of its copies.
+  void CopyOpened(const std::shared_ptr<Copying>& copying) {
+    size_t at = 0;
+    std::vector<Event> copies;
+    absl::Status status = opened_->Open(copying->Spans(), [&](const KvSpan& opened) -> absl::StatusOr<Event> {
+      if (copying->dropped) return absl::CancelledError("nobody wants it any more");
+      copies.push_back(CopyRows(opened.rows, copying->into.Slice(at, opened.rows.size)));
+      at += opened.rows.size;
+      return copies.back();
+    });
+    const absl::Status copied = WhenAll(copies).Wait();
+    End(copying, status.ok() ? copied : status);
+  }
+  Event CopyRows(const ConstBufferRef& from, const BufferRef& to) {
+    const EventSource done;
+    if (lane_ == nullptr) {
+      std::memcpy(to.data(), from.data(), from.size);
+      done.Fire(absl::OkStatus());
+    } else {
+      lane_->Copy(from, to, [done](const absl::Status& status) { done.Fire(status); });
+    }
+    return done.event();
+  }
+
   void End(const std::shared_ptr<Copying>& copying, absl::Status status) RUNAHEAD_EXCLUDES(mu_) {
     if (copying->dropped) status = absl::CancelledError("what a cancelled job had asked for of its prefix was dropped");
     copying->lent.reset();
@@ -106,6 +135,7 @@ class InProcessPrefixLoader final : public PrefixLoader {
   Mutex mu_;
   CondVar ended_;
   std::set<std::shared_ptr<Copying>> loads_ RUNAHEAD_GUARDED_BY(mu_);  // that have not ended
+  std::unique_ptr<OpenedRows> opened_;  // used on `copying_`; null where the store's rows are copied as they are
   TaskThread copying_;
 };
 

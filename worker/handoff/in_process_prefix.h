@@ -11,8 +11,8 @@
 namespace runahead {
 
 // Loads from `store`, which keeps (KvStore::keeps), whichever peer it is asked of. Copies by `lane`'s stream, where the
-// rows are memory of its device; null: on a thread of its own, which `progress`, where given, is of. Store and lane
-// outlive it. Destroying it waits for the copies.
+// rows go to memory of its device; null: on a thread of its own, which `progress`, where given, is of. Rows that the
+// store quantises come opened (OpenedRows). Store and lane outlive it. Destroying it waits for the copies.
 std::unique_ptr<PrefixLoader> MakeInProcessPrefixLoader(KvStore& store, std::shared_ptr<StagingLane> lane = nullptr,
                                                         std::shared_ptr<ProgressMeter> progress = nullptr);
 

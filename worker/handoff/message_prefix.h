@@ -10,6 +10,9 @@
 #include <string_view>
 
 #include "kernels/base/row_form.h"
+#include "server/base/task_thread.h"
+#include "worker/handoff/epoch_sender.h"
+#include "worker/handoff/opened_rows.h"
 #include "worker/handoff/prefix_loader.h"
 #include "worker/handoff/slice_sender.h"
 #include "worker/kv/store.h"
@@ -37,13 +40,14 @@ struct PrefixLoaderOptions {
 std::unique_ptr<PrefixLoader> MakeMessagePrefixLoader(MessageEngine& engine, PrefixLoaderOptions options = {});
 
 struct PrefixLenderOptions {
-  RowForm form = RowForm::kF32;                 // of the store's rows of KV
+  RowForm form = RowForm::kF32;                 // of rows of KV as they are lent, and as they arrive
   std::shared_ptr<StagingLane> lane = nullptr;  // as HandoffSenderOptions's, of the store's memory
 };
 
 // The decode worker's side: answers asks for rows of `store`, which keeps (KvStore::keeps), from its construction on.
-// Thread-safe. Engine and store outlive it; one per engine. Destroying it closes hand-off's connections, and nothing of
-// the store is lent any more when it returns.
+// Rows that the store quantises are opened (OpenedRows) on a thread of its own, ask by ask. Thread-safe. Engine and
+// store outlive it; one per engine. Destroying it closes hand-off's connections, and nothing of the store is lent any
+// more when it returns.
 class PrefixLender {
  public:
   PrefixLender(MessageEngine& engine, KvStore& store, PrefixLenderOptions options);
@@ -52,13 +56,20 @@ class PrefixLender {
   PrefixLender& operator=(const PrefixLender&) = delete;
 
  private:
+  class Loan;
   void OnAsk(const Message& message);
   absl::Status Lend(const PeerId& to, const Slice& rows, const std::shared_ptr<MessagePayload>& ask);
+  // Each span of the loan, from slice.begin on.
+  void PushAsStored(const PeerId& to, Slice slice, const std::shared_ptr<Loan>& loan);
+  void PushOpened(const PeerId& to, Slice slice, const std::shared_ptr<Loan>& loan);
+  Event PushSpan(const PeerId& to, Slice& slice, const KvSpan& span, const std::shared_ptr<Loan>& loan);
 
   MessageEngine& engine_;
   KvStore& store_;
   const PrefixLenderOptions options_;
-  std::unique_ptr<SliceSender> sender_;
+  std::unique_ptr<EpochSender> sender_;  // ends before the thread that pushes
+  std::unique_ptr<OpenedRows> opened_;   // used on `opening_`; null, as that is, where rows go as the store has them
+  std::unique_ptr<TaskThread> opening_;
 };
 
 }  // namespace runahead

@@ -8,10 +8,9 @@
 #include "worker/handoff/message_prefix.h"
 
 namespace runahead {
-namespace {
 
 // The slices that answer one ask. Each ends on any thread; the last one ends the loan, without the lock.
-class Loan {
+class PrefixLender::Loan {
  public:
   Loan(KvStore::Lent rows, std::shared_ptr<MessagePayload> ask) : rows_(std::move(rows)), ask_(std::move(ask)) {}
 
@@ -20,6 +19,11 @@ class Loan {
   void Begin() RUNAHEAD_EXCLUDES(mu_) {
     MutexLock lock(mu_);
     ++left_;
+  }
+  // The first failure so far.
+  absl::Status status() RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    return status_;
   }
   void End(const absl::Status& status) RUNAHEAD_EXCLUDES(mu_) {
     absl::StatusCode code{};
@@ -41,8 +45,6 @@ class Loan {
   absl::Status status_ RUNAHEAD_GUARDED_BY(mu_);
 };
 
-}  // namespace
-
 std::string PackAsk(const PrefixAsk& ask) {
   return PackSlice(ask.rows) + ask.address;
 }
@@ -58,12 +60,19 @@ PrefixLender::PrefixLender(MessageEngine& engine, KvStore& store, PrefixLenderOp
     : engine_(engine), store_(store), options_(std::move(options)) {
   HandoffSenderOptions slices;
   slices.lane = options_.lane;
-  sender_ = std::make_unique<SliceSender>(MakeMessageSliceTransport(engine, MessageKind::kPrefixRows), slices);
+  sender_ = std::make_unique<EpochSender>(
+      std::make_unique<SliceSender>(MakeMessageSliceTransport(engine, MessageKind::kPrefixRows), slices));
+  if (store.options().quantisation.has_value()) {
+    opened_ = std::make_unique<OpenedRows>(store.options());
+    opening_ = std::make_unique<TaskThread>("lent rows");
+  }
   engine_.SetHandler(MessageKind::kPrefixAsk, [this](const Message& message) { OnAsk(message); });
 }
 
 PrefixLender::~PrefixLender() {
   engine_.SetHandler(MessageKind::kPrefixAsk, nullptr);
+  sender_->End();  // then nothing of what is being opened waits for a peer
+  if (opening_ != nullptr) opening_->Abandon();
 }
 
 // Who asks has proved who it is; of where it listens only its word is known, which a connection that is there is
@@ -85,16 +94,37 @@ absl::Status PrefixLender::Lend(const PeerId& to, const Slice& rows, const std::
   if (!fits) return absl::OutOfRangeError("there are no such rows");
   RUNAHEAD_ASSIGN_OR_RETURN(KvStore::Lent lent, store_.LendKnown(rows.lease, rows.end));
   const auto loan = std::make_shared<Loan>(std::move(lent), ask);
-  loan->Begin();  // this very loop, so that it does not end before all are pushed
-  Slice slice = rows;
-  for (const KvSpan& span : loan->rows().Spans(rows.layer, rows.begin)) {
-    slice.end = slice.begin + span.tokens;
-    loan->Begin();
-    sender_->Push(to, slice, span.rows, Event()).OnFire([loan](const absl::Status& status) { loan->End(status); });
-    slice.begin = slice.end;
+  if (opening_ == nullptr) {
+    PushAsStored(to, rows, loan);
+  } else if (!opening_->Post([this, to, rows, loan] { PushOpened(to, rows, loan); })) {
+    return absl::UnavailableError("nothing is lent any more");
   }
-  loan->End(absl::OkStatus());
   return absl::OkStatus();
+}
+
+Event PrefixLender::PushSpan(const PeerId& to, Slice& slice, const KvSpan& span, const std::shared_ptr<Loan>& loan) {
+  slice.end = slice.begin + span.tokens;
+  loan->Begin();
+  const Event pushed = sender_->Push(to, slice, span.rows, Event());
+  pushed.OnFire([loan](const absl::Status& status) { loan->End(status); });
+  slice.begin = slice.end;
+  return pushed;
+}
+
+void PrefixLender::PushAsStored(const PeerId& to, Slice slice, const std::shared_ptr<Loan>& loan) {
+  loan->Begin();  // this very loop, so that it does not end before all are pushed
+  for (const KvSpan& span : loan->rows().Spans(slice.layer, slice.begin)) PushSpan(to, slice, span, loan);
+  loan->End(absl::OkStatus());
+}
+
+// Nothing more is opened for a peer that is gone.
+void PrefixLender::PushOpened(const PeerId& to, Slice slice, const std::shared_ptr<Loan>& loan) {
+  loan->Begin();
+  const std::vector<KvSpan> stored = loan->rows().Spans(slice.layer, slice.begin);
+  loan->End(opened_->Open(stored, [&](const KvSpan& opened) -> absl::StatusOr<Event> {
+    RUNAHEAD_RETURN_IF_ERROR(loan->status());
+    return PushSpan(to, slice, opened, loan);
+  }));
 }
 
 }  // namespace runahead

@@ -226,8 +226,9 @@ class KvStore {
   const KvArena& arena() const { return arena_; }
   // X of the same tokens under the same numbers; null where the store keeps none.
   const KvArena* x_arena() const { return x_arena_.has_value() ? &*x_arena_ : nullptr; }
-  // Whether KV of sequences that ended can stay (Sequence::Keep), and X beside it: where rows are as they are computed.
-  bool keeps() const { return !options_.quantisation.has_value(); }
+  // Whether KV of sequences that ended can stay (Sequence::Keep), and X beside it, as the store has them. Rows that it
+  // quantises are final once they are there, each by itself: a block of them is shared, and a begun one copied, as any.
+  bool keeps() const { return options_.keeps; }
 
   struct Stats {
     int64_t capacity_bytes = 0;

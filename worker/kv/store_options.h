@@ -42,6 +42,7 @@ struct KvStoreOptions {
   RowForm x_form = RowForm::kF32;
   std::optional<XQuantisation> x_quantisation = {};  // none: it is kept as it arrives
   std::optional<KvQuantisation> quantisation = {};   // for stores in host memory, whose rows are whole groups
+  bool keeps = true;                                 // KV of sequences that ended may stay (KvStore::keeps)
   // Of each layer's attention (Model::windows): what of a prompt the first query behind it does not see is not waited
   // for. Empty: there are none.
   std::vector<int64_t> windows = {};

@@ -54,6 +54,7 @@ TEST(UpOptions, NameWorkersByRoleAndNumber) {
   options.kvpr_objective = "column";
   options.kv_bits = "8";
   options.x_bits = "4";
+  options.keep_beginnings = "on";
   options.host_lane = "off";
   options.host_lane_threads = 3;
   options.emulated_host_gbps = 40;
@@ -77,6 +78,7 @@ TEST(UpOptions, NameWorkersByRoleAndNumber) {
   EXPECT_THAT(specs[2].args, Contains("--kvpr-objective=column"));
   EXPECT_THAT(specs[2].args, Contains("--kv-bits=8"));
   EXPECT_THAT(specs[2].args, Contains("--x-bits=4"));
+  EXPECT_THAT(specs[2].args, Contains("--keep-beginnings=on"));
   EXPECT_THAT(specs[2].args, Contains("--host-lane=off"));
   EXPECT_THAT(specs[2].args, Contains("--host-lane-threads=3"));
   EXPECT_THAT(specs[2].args, Contains("--emulated-host-gbps=40"));

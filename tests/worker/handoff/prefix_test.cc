@@ -1,19 +1,22 @@
 // Rows that a lease began with, from the decode worker's store to the head of a chain: over TCP, through pinned memory
-// of devices that the host cannot read, and within one process.
+// of devices that the host cannot read, and within one process; and from stores that quantise.
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/cpu/cpu_device.h"
 #include "tests/testing/await.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/handoff_faults.h"
 #include "tests/testing/patience.h"
+#include "tests/testing/reference_kv_quant.h"
 #include "tests/testing/remote_device.h"
 #include "tests/worker/link/host_buffer.h"
 #include "tests/worker/link/new_engine.h"
@@ -25,7 +28,9 @@ namespace runahead::testing {
 namespace {
 
 constexpr int64_t kPrefixLayers = 3;
-constexpr int64_t kPrefixRowBytes = 64;
+constexpr int64_t kPrefixRowValues = 32;
+constexpr int64_t kPrefixRowBytes = kPrefixRowValues * sizeof(float);
+constexpr KvQuant kPrefixQuant{.bits = 8, .group = 32};
 constexpr int64_t kKnown = 2 * kKvBlockTokens;  // in two blocks that do not touch
 constexpr int64_t kPrompt = kKnown + 100;
 constexpr size_t kPrefixStaging = 8 * 1024;  // less than a layer's rows
@@ -55,10 +60,11 @@ class TamperedEngine final : public MessageEngine {
   const std::unique_ptr<MessageEngine> engine_ = NewEngine();
 };
 
-enum class PrefixWay { kTcp, kStaged, kInProcess, kInProcessOnDevice };
+enum class PrefixWay { kTcp, kStaged, kInProcess, kInProcessOnDevice, kTcpOpened, kInProcessOpened, kOnDeviceOpened };
 
 std::string NameOf(PrefixWay way) {
-  const char* const names[] = {"Tcp", "Staged", "InProcess", "InProcessOnDevice"};
+  const char* const names[] = {"Tcp",       "Staged",          "InProcess",     "InProcessOnDevice",
+                               "TcpOpened", "InProcessOpened", "OnDeviceOpened"};
   return names[static_cast<int>(way)];
 }
 
@@ -66,14 +72,18 @@ std::string NameOf(PrefixWay way) {
 class PrefixWorld {
  public:
   explicit PrefixWorld(PrefixWay way)
-      : on_device(way == PrefixWay::kStaged || way == PrefixWay::kInProcessOnDevice),
-        in_process(way == PrefixWay::kInProcess || way == PrefixWay::kInProcessOnDevice) {
-    store = *KvStore::Create({.layers = kPrefixLayers,
-                              .row_bytes = kPrefixRowBytes,
-                              .capacity_tokens = 8 * kKvBlockTokens,
-                              .incarnation = 77,
-                              .tier = on_device ? MemoryKind::kDevice : MemoryKind::kHost},
-                             Home(), clock);
+      : on_device(way == PrefixWay::kStaged || way == PrefixWay::kInProcessOnDevice ||
+                  way == PrefixWay::kOnDeviceOpened),
+        in_process(way == PrefixWay::kInProcess || way == PrefixWay::kInProcessOnDevice ||
+                   way >= PrefixWay::kInProcessOpened),
+        quantises(way >= PrefixWay::kTcpOpened) {
+    KvStoreOptions options{.layers = kPrefixLayers,
+                           .row_bytes = kPrefixRowBytes,
+                           .capacity_tokens = 8 * kKvBlockTokens,
+                           .incarnation = 77,
+                           .tier = on_device && !quantises ? MemoryKind::kDevice : MemoryKind::kHost};
+    if (quantises) options.quantisation = KvQuantisation{kPrefixQuant, DType::kF32, host.get()};
+    store = *KvStore::Create(options, Home(), clock);
     Know();
     if (on_device) {
       going = StagingLane::Create(gpu, "lent", kPrefixStaging);
@@ -96,7 +106,22 @@ class PrefixWorld {
     }
   }
 
-  static BufferRef Rows(int64_t layer) { return Pattern(kKnown * kPrefixRowBytes, layer + 1); }
+  // As they are handed off, and as they are lent.
+  static std::vector<float> Handed(int64_t layer) {
+    std::mt19937 random(static_cast<uint32_t>(layer));
+    std::normal_distribution<float> normal;
+    std::vector<float> values(static_cast<size_t>(kKnown * kPrefixRowValues));
+    for (float& value : values) value = normal(random);
+    return values;
+  }
+  std::string Rows(int64_t layer) const {
+    std::vector<float> values = Handed(layer);
+    for (size_t i = 0; quantises && i < values.size(); i += kPrefixQuant.group) {
+      const ReferenceGroup group = QuantizeReference(values.data() + i, kPrefixQuant);
+      std::copy(group.values.begin(), group.values.end(), values.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+  }
   Slice Wanted(int32_t layer, int64_t begin = 0) const { return {lease, layer, begin, kKnown}; }
   BufferRef Place(int64_t begin = 0) {
     const size_t bytes = (kKnown - begin) * kPrefixRowBytes;
@@ -107,7 +132,8 @@ class PrefixWorld {
   PeerId Decode() const { return decode == nullptr ? PeerId{"here", 77} : decode->self(); }
   Event Load(const Slice& rows, const BufferRef& into) { return loader->Load(Decode(), rows, into); }
 
-  const bool on_device, in_process;
+  const bool on_device, in_process, quantises;
+  const std::shared_ptr<Device> host = *NewCpuDevice({.threads = 1});  // outlives the store
   RemoteDevice gpu, head_gpu;  // of who decodes, and of the head in another process
   FakeDevice cpu;
   FakeClock clock;
@@ -150,9 +176,10 @@ class PrefixWorld {
     for (int64_t layer = 0; layer < kPrefixLayers; ++layer) {
       KvStore::Write write = *store->BeginWrite(left, layer, known, end);
       RUNAHEAD_CHECK(write.ready().Wait(LongestWait()).ok());
+      const std::vector<float> handed = Handed(layer);
       size_t at = known * kPrefixRowBytes;
       for (const BufferRef& piece : write.destination()) {
-        std::memcpy(piece.data(), Rows(layer).data() + at, piece.size);
+        std::memcpy(piece.data(), reinterpret_cast<const std::byte*>(handed.data()) + at, piece.size);
         at += piece.size;
       }
       RUNAHEAD_CHECK(write.Commit().Wait(LongestWait()).ok());
@@ -169,8 +196,7 @@ absl::StatusCode Code(const Event& event) {
 class Prefix : public ::testing::TestWithParam<PrefixWay> {
  protected:
   void ExpectRows(int32_t layer, int64_t begin, const BufferRef& into) {
-    EXPECT_EQ(world_.Peek(into), std::string(Bytes(PrefixWorld::Rows(layer))).substr(begin * kPrefixRowBytes))
-        << "layer " << layer;
+    EXPECT_EQ(world_.Peek(into), world_.Rows(layer).substr(begin * kPrefixRowBytes)) << "layer " << layer;
   }
   PrefixWorld world_{GetParam()};
 };
@@ -231,17 +257,21 @@ TEST_P(Prefix, WhatIsDroppedIsCancelledAndMayBeAskedForAgain) {
 
 INSTANTIATE_TEST_SUITE_P(Ways, Prefix,
                          ::testing::Values(PrefixWay::kTcp, PrefixWay::kStaged, PrefixWay::kInProcess,
-                                           PrefixWay::kInProcessOnDevice),
+                                           PrefixWay::kInProcessOnDevice, PrefixWay::kTcpOpened,
+                                           PrefixWay::kInProcessOpened, PrefixWay::kOnDeviceOpened),
                          [](const auto& way) { return NameOf(way.param); });
 
-class MessagePrefix : public ::testing::Test {
+// Over TCP, of rows as they are stored, and of opened ones.
+class MessagePrefix : public ::testing::TestWithParam<PrefixWay> {
  protected:
   // Nothing was written.
   static bool Untouched(const BufferRef& into) { return Bytes(into) == Bytes(Room(into.size)); }
-  PrefixWorld world_{PrefixWay::kTcp};
+  PrefixWorld world_{GetParam()};
 };
+INSTANTIATE_TEST_SUITE_P(Ways, MessagePrefix, ::testing::Values(PrefixWay::kTcp, PrefixWay::kTcpOpened),
+                         [](const auto& way) { return NameOf(way.param); });
 
-TEST_F(MessagePrefix, WhatIsDroppedBeforeItComesIsNeverWritten) {
+TEST_P(MessagePrefix, WhatIsDroppedBeforeItComesIsNeverWritten) {
   const BufferRef into = world_.Place();
   world_.faults.HoldVerdicts();
   const Event loaded = world_.Load(world_.Wanted(0), into);
@@ -255,7 +285,7 @@ TEST_F(MessagePrefix, WhatIsDroppedBeforeItComesIsNeverWritten) {
   EXPECT_TRUE(Untouched(into));
 }
 
-TEST_F(MessagePrefix, ALeaseThatEndsMeanwhileIsLentUntilItsRowsHaveCome) {
+TEST_P(MessagePrefix, ALeaseThatEndsMeanwhileIsLentUntilItsRowsHaveCome) {
   const BufferRef into = world_.Place();
   world_.faults.HoldVerdicts();
   const Event loaded = world_.Load(world_.Wanted(0), into);
@@ -265,19 +295,19 @@ TEST_F(MessagePrefix, ALeaseThatEndsMeanwhileIsLentUntilItsRowsHaveCome) {
   EXPECT_GT(world_.store->stats().used_bytes, 0);
   world_.faults.ReleaseVerdicts();
   ASSERT_EQ(Code(loaded), absl::StatusCode::kOk);
-  EXPECT_EQ(Bytes(into), Bytes(PrefixWorld::Rows(0)));
+  EXPECT_EQ(Bytes(into), world_.Rows(0));
   EXPECT_EQ(world_.store->stats().used_bytes, 0);
 }
 
-TEST_F(MessagePrefix, DamagedRowsAreSentAgain) {
+TEST_P(MessagePrefix, DamagedRowsAreSentAgain) {
   world_.faults.CorruptSends(kTransferAttempts - 1);
   const BufferRef into = world_.Place();
   ASSERT_EQ(Code(world_.Load(world_.Wanted(0), into)), absl::StatusCode::kOk);
-  EXPECT_EQ(Bytes(into), Bytes(PrefixWorld::Rows(0)));
+  EXPECT_EQ(Bytes(into), world_.Rows(0));
   EXPECT_EQ(world_.damaged, kTransferAttempts - 1);
 }
 
-TEST_F(MessagePrefix, RowsThatAreDamagedEachTimeAreLost) {
+TEST_P(MessagePrefix, RowsThatAreDamagedEachTimeAreLost) {
   world_.faults.CorruptSends(2 * kTransferAttempts);
   const Event loaded = world_.Load(world_.Wanted(0), world_.Place());
   ASSERT_EQ(Code(loaded), absl::StatusCode::kDataLoss);
@@ -285,7 +315,7 @@ TEST_F(MessagePrefix, RowsThatAreDamagedEachTimeAreLost) {
   EXPECT_EQ(Code(world_.Load(world_.Wanted(0), world_.Place())), absl::StatusCode::kOk) << "the connection lives";
 }
 
-TEST_F(MessagePrefix, ADecodeWorkerThatDiesEndsWhatIsAsked) {
+TEST_P(MessagePrefix, ADecodeWorkerThatDiesEndsWhatIsAsked) {
   world_.faults.HoldVerdicts();
   const Event loaded = world_.Load(world_.Wanted(0), world_.Place());
   world_.faults.AwaitHeld(2);
@@ -295,12 +325,35 @@ TEST_F(MessagePrefix, ADecodeWorkerThatDiesEndsWhatIsAsked) {
   EXPECT_EQ(Code(world_.Load(world_.Wanted(1), world_.Place())), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(MessagePrefix, OneThatLendsNothingIsUnavailable) {
+TEST_P(MessagePrefix, OneThatLendsNothingIsUnavailable) {
   world_.lender.reset();
   EXPECT_EQ(Code(world_.Load(world_.Wanted(0), world_.Place())), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(MessagePrefix, ALoaderThatEndsEndsWhatItLoads) {
+// More is asked for than there are places for opened rows, all of which are on their way.
+TEST_P(MessagePrefix, ALenderThatEndsEndsWhatIsAskedAndLendsNothingMore) {
+  world_.faults.HoldVerdicts();
+  std::vector<BufferRef> into;
+  std::vector<Event> loaded;
+  for (int32_t layer = 0; layer < kPrefixLayers; ++layer) {
+    into.push_back(world_.Place());
+    loaded.push_back(world_.Load(world_.Wanted(layer), into.back()));
+  }
+  world_.faults.AwaitHeld(4);
+  std::thread ending([this] { world_.lender.reset(); });
+  world_.faults.ReleaseVerdicts();
+  ending.join();
+  world_.store->Release(world_.lease);
+  EXPECT_EQ(world_.store->stats().used_bytes, 0);
+  for (int32_t layer = 0; layer < kPrefixLayers; ++layer) {
+    const absl::StatusCode code = Code(loaded[layer]);  // it may have come before
+    EXPECT_TRUE(code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kOk) << code;
+    if (code != absl::StatusCode::kOk) continue;
+    EXPECT_EQ(Bytes(into[layer]), world_.Rows(layer));
+  }
+}
+
+TEST_P(MessagePrefix, ALoaderThatEndsEndsWhatItLoads) {
   world_.faults.HoldVerdicts();
   const Event loaded = world_.Load(world_.Wanted(0), world_.Place());
   world_.faults.AwaitHeld(2);
@@ -310,7 +363,7 @@ TEST_F(MessagePrefix, ALoaderThatEndsEndsWhatItLoads) {
   world_.faults.ReleaseVerdicts();
 }
 
-TEST_F(MessagePrefix, AnotherFormAndALayerThatIsLoadedAlreadyAreRefused) {
+TEST_P(MessagePrefix, AnotherFormAndALayerThatIsLoadedAlreadyAreRefused) {
   Slice other = world_.Wanted(0);
   other.form = RowForm::kBF16;
   EXPECT_EQ(Code(world_.Load(other, world_.Place())), absl::StatusCode::kFailedPrecondition);
@@ -339,7 +392,10 @@ class MalformedPrefix : public MessagePrefix {
   std::unique_ptr<MessageEngine> stranger_ = NewEngine();
 };
 
-TEST_F(MalformedPrefix, AsksAreRefusedOrDiscardedAndHarmNothing) {
+INSTANTIATE_TEST_SUITE_P(Ways, MalformedPrefix, ::testing::Values(PrefixWay::kTcp, PrefixWay::kTcpOpened),
+                         [](const auto& way) { return NameOf(way.param); });
+
+TEST_P(MalformedPrefix, AsksAreRefusedOrDiscardedAndHarmNothing) {
   const PeerId decode = world_.Decode();
   for (const std::string& header : {std::string(), std::string("short"), PackSlice(world_.Wanted(0))}) {
     EXPECT_EQ(Say(decode, MessageKind::kPrefixAsk, header), absl::StatusCode::kCancelled);
@@ -366,7 +422,7 @@ TEST_F(MalformedPrefix, AsksAreRefusedOrDiscardedAndHarmNothing) {
   EXPECT_EQ(Code(world_.Load(world_.Wanted(0), world_.Place())), absl::StatusCode::kOk);
 }
 
-TEST_F(MalformedPrefix, RowsThatNobodyAskedForAreNotTaken) {
+TEST_P(MalformedPrefix, RowsThatNobodyAskedForAreNotTaken) {
   const PeerId head = world_.head->self();
   const auto say = [&](const Slice& rows, size_t bytes) {
     Outbound out(Pattern(bytes, 9));
@@ -385,7 +441,7 @@ TEST_F(MalformedPrefix, RowsThatNobodyAskedForAreNotTaken) {
   EXPECT_TRUE(Untouched(into));
   world_.faults.ReleaseVerdicts();
   ASSERT_EQ(Code(loaded), absl::StatusCode::kOk);
-  EXPECT_EQ(Bytes(into), Bytes(PrefixWorld::Rows(0)));
+  EXPECT_EQ(Bytes(into), world_.Rows(0));
 }
 
 class StagedPrefix : public ::testing::Test {

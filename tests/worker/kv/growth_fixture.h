@@ -20,9 +20,11 @@ class KvStoreGrowth : public KvStoreTest {
     FillAll(lease, prompt);
     return *store_->Open(lease);
   }
-  int64_t Used() { return store_->stats().used_bytes / kBlockBytes; }
-  int64_t Promised() { return store_->stats().promised_bytes / kBlockBytes; }
-  int64_t Growable() { return store_->stats().growable_bytes / kBlockBytes; }
+  // kBlockBytes, but of a store that quantises.
+  int64_t BlockBytes() const { return kLayers * kKvBlockTokens * store_->options().stored_row_bytes(); }
+  int64_t Used() { return store_->stats().used_bytes / BlockBytes(); }
+  int64_t Promised() { return store_->stats().promised_bytes / BlockBytes(); }
+  int64_t Growable() { return store_->stats().growable_bytes / BlockBytes(); }
 };
 
 }  // namespace runahead

@@ -89,8 +89,8 @@ class KvStoreKnown : public KvStoreGrowth {
     FillRows(sequence, ids, 0, static_cast<int64_t>(ids.size()));
     sequence.Keep(ids);
   }
-  int64_t Kept() { return store_->stats().kept_bytes / kBlockBytes; }
-  int64_t Evicted() { return store_->stats().evicted_bytes / kBlockBytes; }
+  int64_t Kept() { return store_->stats().kept_bytes / BlockBytes(); }
+  int64_t Evicted() { return store_->stats().evicted_bytes / BlockBytes(); }
 };
 
 }  // namespace runahead

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "kernels/cpu/cpu_device.h"
 #include "tests/worker/kv/known_fixture.h"
 
 namespace runahead {
@@ -42,10 +43,27 @@ struct Loan {
 
 enum class Beginning { kNone, kKnown, kRestHanded, kMoved };
 
-class RandomisedKnown : public KvStoreKnown {
+// How the store has rows, and how long the walk is: each row that arrives is quantised.
+struct Walk {
+  std::string name;
+  bool quantises = false;
+  int steps = 0;
+};
+
+class RandomisedKnown : public KvStoreKnown, public ::testing::WithParamInterface<Walk> {
  protected:
   RandomisedKnown() {
-    store_ = *KvStore::Create({kLayers, kRowBytes, kManyBlocks * kKvBlockTokens, 99}, device_, clock_);
+    KvStoreOptions options{kLayers, kRowBytes, kManyBlocks * kKvBlockTokens, 99};
+    if (GetParam().quantises) {
+      options.row_bytes = 32 * sizeof(float);
+      options.quantisation = KvQuantisation{{.bits = 8, .group = 32}, DType::kF32, host_.get()};
+    }
+    store_ = *KvStore::Create(options, device_, clock_);
+  }
+  ~RandomisedKnown() override {
+    loans_.clear();
+    runners_.clear();
+    store_.reset();  // before what it quantises by
   }
 
   int64_t Pick(int64_t below) { return static_cast<int64_t>(random_() % below); }
@@ -73,7 +91,7 @@ class RandomisedKnown : public KvStoreKnown {
   }
   std::byte* Row(const Runner& runner, int64_t layer, int64_t token) {
     const int64_t row = KvArena::RowOf(runner.open->blocks(), token);
-    return store_->arena().Layer(layer).data() + row * kRowBytes;
+    return store_->arena().Layer(layer).data() + row * store_->options().stored_row_bytes();
   }
   void Compute(Runner& runner, int64_t end) {
     const std::vector<uint64_t> hashes = Hashes(runner.ids);
@@ -204,7 +222,7 @@ class RandomisedKnown : public KvStoreKnown {
       for (const KvSpan& span : loan->rows.Spans(layer, 0)) {
         ForMarks(begin, begin + span.tokens, [&](int64_t t) {
           Mark mark;
-          std::memcpy(&mark, span.rows.data() + (t - begin) * kRowBytes, sizeof(mark));
+          std::memcpy(&mark, span.rows.data() + (t - begin) * store_->options().stored_row_bytes(), sizeof(mark));
           ASSERT_EQ(mark, (Mark{layer, hashes[t], t})) << "token " << t << " that was lent";
         });
         begin += span.tokens;
@@ -274,7 +292,7 @@ class RandomisedKnown : public KvStoreKnown {
     for (const Runner& runner : runners_) {
       if (runner.open.has_value()) of_open.insert(runner.open->blocks().begin(), runner.open->blocks().end());
     }
-    const int64_t used = store_->stats().used_bytes / kBlockBytes;
+    const int64_t used = store_->stats().used_bytes / BlockBytes();
     // Blocks of those that are not open are not to be seen: none of them where all are.
     const bool all_open =
         std::all_of(runners_.begin(), runners_.end(), [](const Runner& runner) { return runner.open.has_value(); });
@@ -291,9 +309,10 @@ class RandomisedKnown : public KvStoreKnown {
     int64_t most = 0;  // without sharing
     for (const Runner& runner : runners_) most += runner.has + (runner.copied ? 0 : 1);
     for (const Loan& loan : loans_) most += KvBlocksFor(loan.rows.end());
-    ASSERT_LE(stats.used_bytes / kBlockBytes, most);
+    ASSERT_LE(stats.used_bytes / BlockBytes(), most);
   }
 
+  const std::shared_ptr<Device> host_ = *NewCpuDevice({.threads = 1});
   std::mt19937 random_{11};
   int moved_ = 0;
   std::list<Runner> runners_;
@@ -301,8 +320,8 @@ class RandomisedKnown : public KvStoreKnown {
   int refused_ = 0, hits_ = 0, parked_ = 0, kept_ = 0, lent_ = 0, forgotten_ = 0;
 };
 
-TEST_F(RandomisedKnown, EveryoneReadsItsOwnAndNothingLeaks) {
-  for (int step = 0; step < 200'000; ++step) {
+TEST_P(RandomisedKnown, EveryoneReadsItsOwnAndNothingLeaks) {
+  for (int step = 0; step < GetParam().steps; ++step) {
     const int64_t action = Pick(12);
     if (action < 4) {
       const Beginning beginnings[] = {Beginning::kNone, Beginning::kMoved, Beginning::kKnown, Beginning::kRestHanded};
@@ -320,14 +339,15 @@ TEST_F(RandomisedKnown, EveryoneReadsItsOwnAndNothingLeaks) {
     Check();
     if (HasFailure()) FAIL() << "at step " << step;
   }
-  EXPECT_GT(refused_, 100);  // or the walk does not get far enough to mean something
-  EXPECT_GT(moved_, 1000);
-  EXPECT_GT(hits_, 5000);
-  EXPECT_GT(parked_, 500);
-  EXPECT_GT(kept_, 5000);
-  EXPECT_GT(lent_, 1000);
-  EXPECT_GT(forgotten_, 10);
-  EXPECT_GT(Evicted(), 1000);
+  const int share = GetParam().steps / 2000;  // or the walk does not get far enough to mean something
+  EXPECT_GT(refused_, share);
+  EXPECT_GT(moved_, 10 * share);
+  EXPECT_GT(hits_, 50 * share);
+  EXPECT_GT(parked_, 5 * share);
+  EXPECT_GT(kept_, 50 * share);
+  EXPECT_GT(lent_, 10 * share);
+  EXPECT_GT(forgotten_, share / 10);
+  EXPECT_GT(Evicted(), 10 * share);
   while (!loans_.empty()) EndLoan(loans_.begin());
   while (!runners_.empty()) Close(runners_.begin());
   EXPECT_EQ(Used(), 0);
@@ -337,6 +357,11 @@ TEST_F(RandomisedKnown, EveryoneReadsItsOwnAndNothingLeaks) {
   store_->BeginEpoch(store_->epoch() + 1);
   EXPECT_EQ(Used(), 0);
 }
+
+INSTANTIATE_TEST_SUITE_P(Stores, RandomisedKnown,
+                         ::testing::Values(Walk{"OfRowsAsTheyCome", false, 200'000},
+                                           Walk{"OfRowsInEightBits", true, 20'000}),
+                         [](const auto& walk) { return walk.param.name; });
 
 }  // namespace
 }  // namespace runahead

@@ -149,6 +149,53 @@ TEST_F(QuantisedStoreTest, KeepsXInAsManyBitsInWhicheverFormItComes) {
   }
 }
 
+// A block by reference, and of the begun one copied rows: the codes of the first prompt, quantised no second time.
+TEST_F(QuantisedStoreTest, APromptBeginsWithTheCodesThatAnotherLeft) {
+  const KvQuant quant{4, 64};
+  const auto store = KvStore::Create(Options(quant), *host_, clock_);
+  ASSERT_TRUE(store.ok()) << store.status();
+  std::vector<int32_t> ids(kTokens);
+  for (int64_t i = 0; i < kTokens; ++i) ids[i] = static_cast<int32_t>(i);
+  std::vector<int32_t> block;
+  {
+    const LeaseId lease = *(*store)->Reserve({.prompt_tokens = kTokens, .total_tokens = kTokens});
+    for (int64_t layer = 0; layer < kStoreLayers; ++layer) Send(**store, lease, layer, MadeUp(layer), 0, kTokens);
+    KvStore::Sequence left = *(*store)->Open(lease);
+    block.push_back(left.blocks().front());
+    left.Keep(ids);
+  }
+  constexpr int64_t kKnown = 290;
+  const LeaseId behind = *(*store)->Reserve({.prompt_tokens = kTokens,
+                                             .total_tokens = kTokens,
+                                             .least_known_tokens = kKnown,
+                                             .rest_handed = true,
+                                             .prompt_ids = ids});
+  for (int64_t layer = 0; layer < kStoreLayers; ++layer) {
+    Send(**store, behind, layer, MadeUp(layer), kKnown, kTokens);
+  }
+  KvStore::Sequence sequence = *(*store)->Open(behind);
+  EXPECT_EQ(sequence.blocks().front(), block.front());
+  for (const CopyPart& part : sequence.Copies()) std::memcpy(part.to.data(), part.from.data(), part.to.size);
+  sequence.EndCopies();
+  for (int64_t layer = 0; layer < kStoreLayers; ++layer) {
+    EXPECT_TRUE(StoredBytes((*store)->arena(), sequence, layer) == ReferenceBytes(MadeUp(layer), quant)) << layer;
+  }
+}
+
+TEST_F(QuantisedStoreTest, OneThatIsToldSoKeepsNothing) {
+  KvStoreOptions options = Options({8, 64});
+  options.keeps = false;
+  const auto store = KvStore::Create(options, *host_, clock_);
+  ASSERT_TRUE(store.ok()) << store.status();
+  const LeaseId lease = *(*store)->Reserve({.prompt_tokens = kTokens, .total_tokens = kTokens});
+  for (int64_t layer = 0; layer < kStoreLayers; ++layer) Send(**store, lease, layer, MadeUp(layer), 0, kTokens);
+  {
+    KvStore::Sequence left = *(*store)->Open(lease);
+    left.Keep(std::vector<int32_t>(kTokens, 1));
+  }
+  EXPECT_EQ((*store)->stats().kept_bytes, 0);
+}
+
 TEST_F(QuantisedStoreTest, RefusesWhatCannotBeQuantised) {
   const auto refusal = [&](const KvStoreOptions& options) {
     const auto store = KvStore::Create(options, *host_, clock_);

@@ -50,7 +50,7 @@ class KvprEngineTest : public ::testing::Test {
                            .row_bytes = model_->kv_row_bytes(),
                            .capacity_tokens = 64 * kKvBlockTokens,
                            .tier = kvpr ? MemoryKind::kHost : MemoryKind::kDevice};
-    if (kvpr) options.x_row_bytes = 4 * config.hidden;
+    if (kvpr && keeps_x_) options.x_row_bytes = 4 * config.hidden;
     if (kv_bits_ < 16) options.quantisation = KvQuantisation{{kv_bits_, 32}, DType::kF32, host_.get()};
     store_ = *KvStore::Create(options, *device_, RealClock());
     DecodeEngineOptions steps;
@@ -122,6 +122,7 @@ class KvprEngineTest : public ::testing::Test {
   std::shared_ptr<const Model> model_;
   // Of the engines that are made next.
   int kv_bits_ = 16;
+  bool keeps_x_ = true;
   int64_t kv_from_ = 0;  // and of the leases of Add
   bool x_may_stay_ = false;
   std::shared_ptr<GrammarSource> grammars_;

@@ -1,5 +1,8 @@
 // KVPR under the decode engine: what sequences leave in the store, and prompts that begin with it.
+#include <cstddef>
+#include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "tests/worker/decode/kvpr/kvpr_engine_fixture.h"
@@ -28,6 +31,7 @@ class KvprKnownTest : public KvprEngineTest {
     sequence.prompt_ids = prompt;
     sequence.output_ids = {5};
     sequence.max_tokens = kTokens;
+    sequence.sampling.logprobs = 20;
     for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
       Fill(sequence.lease, layer, size, SliceKind::kKv, 9, known);
       if (with_x) Fill(sequence.lease, layer, size, SliceKind::kX, 9, known);
@@ -90,6 +94,116 @@ TEST_F(KvprKnownTest, APromptWhoseKvNobodyHasMadeIsNotKept) {
   EXPECT_TRUE(IsKept(PromptOf(91, 300), 300));
   for (const SequenceNumber number : numbers) engine_->Cancel(number);
   for (const auto& ended : run) EXPECT_EQ(ended->AwaitEnd().code(), absl::StatusCode::kCancelled);
+  ExpectNothingHeld();
+}
+
+// Over a store that keeps KV in codes of 8 bits, and no X.
+class KvprKnownCodesTest : public KvprKnownTest {
+ protected:
+  KvprKnownCodesTest() {
+    kv_bits_ = 8;
+    keeps_x_ = false;
+  }
+
+  // The codes of the prompt's first tokens, layer by layer, as the store lends them.
+  std::vector<std::vector<std::byte>> LentCodes(const std::vector<int32_t>& prompt, int64_t known) {
+    const auto size = static_cast<int64_t>(prompt.size());
+    const LeaseId lease = *store_->Reserve({.prompt_tokens = size,
+                                            .total_tokens = size,
+                                            .least_known_tokens = known,
+                                            .rest_handed = true,
+                                            .prompt_ids = prompt});
+    std::vector<std::vector<std::byte>> codes;
+    {
+      const KvStore::Lent lent = *store_->LendKnown(lease, known);
+      for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
+        std::vector<std::byte>& of_layer = codes.emplace_back();
+        for (const KvSpan& span : lent.Spans(layer, 0)) {
+          of_layer.insert(of_layer.end(), span.rows.data(), span.rows.data() + span.rows.size);
+        }
+      }
+    }
+    store_->Release(lease);
+    return codes;
+  }
+  // What they stand for, by hand: of each group a scale and a minimum in f16, and 32 codes of a byte (op_params.h).
+  static std::vector<float> Dequantised(const std::vector<std::byte>& codes) {
+    std::vector<float> values;
+    for (size_t at = 0; at < codes.size(); at += 4 + 32) {
+      Float16 scale, minimum;
+      std::memcpy(&scale, codes.data() + at, sizeof(scale));
+      std::memcpy(&minimum, codes.data() + at + 2, sizeof(minimum));
+      for (size_t i = 0; i < 32; ++i) {
+        values.push_back(ToFloat(minimum) + std::to_integer<int>(codes[at + 4 + i]) * ToFloat(scale));
+      }
+    }
+    return values;
+  }
+  // A prompt all of which is handed off: these rows, and behind them the made-up ones that AddBehind makes.
+  std::shared_ptr<CollectingSink> AddHanded(const std::vector<int32_t>& prompt,
+                                            const std::vector<std::vector<float>>& first, int64_t known) {
+    DecodeSequence sequence;
+    const auto size = static_cast<int64_t>(prompt.size());
+    sequence.lease = *store_->Reserve({.prompt_tokens = size, .total_tokens = size + kTokens});
+    sequence.prompt_ids = prompt;
+    sequence.output_ids = {5};
+    sequence.max_tokens = kTokens;
+    sequence.sampling.logprobs = 20;
+    for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
+      auto write = store_->BeginWrite(sequence.lease, layer, 0, known);
+      RUNAHEAD_CHECK(write.ok() && write->ready().Wait().ok());
+      const auto* from = reinterpret_cast<const std::byte*>(first[layer].data());
+      for (const BufferRef& to : write->destination()) {
+        std::memcpy(to.data(), from, to.size);
+        from += to.size;
+      }
+      RUNAHEAD_CHECK(write->Commit().Wait().ok());
+      Fill(sequence.lease, layer, size, SliceKind::kKv, 9, known);
+    }
+    auto sink = std::make_shared<CollectingSink>();
+    EXPECT_TRUE(engine_->Add(std::move(sequence), sink).ok());
+    return sink;
+  }
+  static void ExpectBitwise(CollectingSink& actual, CollectingSink& expected) {
+    const std::vector<Sampled> one = actual.tokens(), other = expected.tokens();
+    ASSERT_EQ(one.size(), static_cast<size_t>(kTokens - 1));
+    ASSERT_EQ(one.size(), other.size());
+    for (size_t i = 0; i < one.size(); ++i) {
+      EXPECT_EQ(one[i].id, other[i].id) << i;
+      ASSERT_EQ(one[i].logprobs.size(), other[i].logprobs.size());
+      for (size_t k = 0; k < one[i].logprobs.size(); ++k) {
+        EXPECT_EQ(one[i].logprobs[k].id, other[i].logprobs[k].id) << i;
+        EXPECT_EQ(one[i].logprobs[k].logprob, other[i].logprobs[k].logprob) << i;
+      }
+    }
+  }
+};
+
+// Of the first sequence's prompt and answer; the last block is begun. A second engine, of another store, is handed
+// what the codes stand for: quantised again they are these very codes, which the test asks it for.
+TEST_F(KvprKnownCodesTest, BehindThemItGivesBitwiseWhatOneGivesThatAttendsToWhatTheyStandFor) {
+  MakeEngine(0);
+  const auto first = Add(4, 490);
+  EXPECT_EQ(first->AwaitEnd(), absl::OkStatus());
+  std::vector<int32_t> prompt = PromptOf(4, 490);
+  prompt.push_back(4);
+  const std::vector<int32_t> answer = first->ids();
+  prompt.insert(prompt.end(), answer.begin(), answer.end());
+  const auto known = static_cast<int64_t>(prompt.size()) - 1;
+  ASSERT_TRUE(known > 2 * kKvBlockTokens && known % kKvBlockTokens > 0) << known;
+  for (int i = 0; i < 100; ++i) prompt.push_back(i);
+  const auto codes = LentCodes(prompt, known);
+  const auto behind = AddBehind(prompt, known);
+  EXPECT_EQ(behind->AwaitEnd(), absl::OkStatus());
+  ExpectNothingHeld();
+
+  MakeEngine(0);
+  std::vector<std::vector<float>> rows;
+  for (const std::vector<std::byte>& of_layer : codes) rows.push_back(Dequantised(of_layer));
+  const auto handed = AddHanded(prompt, rows, known);
+  EXPECT_EQ(handed->AwaitEnd(), absl::OkStatus());
+  EXPECT_TRUE(LentCodes(prompt, known) == codes);
+  ExpectBitwise(*behind, *handed);
   ExpectNothingHeld();
 }
 
