@@ -24,7 +24,7 @@ struct ContinuationView {
   double chain_s = 0;        // by a chain, until the first token, with all that goes before it; 0: not known
   bool busy = false;         // the worker has other sequences
   int64_t rests = 0;         // of prompts that it computes already
-  double pace = 1;           // PaceBeside::Ratio
+  double pace = 1;           // by how much longer such rests take lately than expected
 };
 
 // By how much longer the rest takes than alone. Steps compute a part of it beside what sequences decode: with as many

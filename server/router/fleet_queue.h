@@ -314,8 +314,8 @@ class FleetQueue {
   ArrivalRate arrivals_ RUNAHEAD_GUARDED_BY(mu_);
   PrefillPace pace_ RUNAHEAD_GUARDED_BY(mu_);
   BringPace bring_ RUNAHEAD_GUARDED_BY(mu_);
-  PaceBeside rows_ RUNAHEAD_GUARDED_BY(mu_);    // of rests on decode workers
   PaceBeside chains_ RUNAHEAD_GUARDED_BY(mu_);  // of whole prompts
+  PaceBeside rows_ RUNAHEAD_GUARDED_BY(mu_);    // of rests on decode workers, beyond what makes prompts take longer
   // By ticket: those that wait for a place, and those that wait for decode first.
   std::map<Turn, Waiter> waiting_ RUNAHEAD_GUARDED_BY(mu_);
   std::map<Turn, Waiter> for_decode_ RUNAHEAD_GUARDED_BY(mu_);

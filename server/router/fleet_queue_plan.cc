@@ -193,7 +193,7 @@ ContinuationOffer FleetQueue::OfferOf(const LiveWorker& worker, int64_t known, i
   MutexLock lock(mu_);
   const int leases = fleet_.DecodeViews()[worker.index].leases;
   view.busy = leases > 0;
-  view.pace = rows_.Ratio(leases, clock_.Now());
+  view.pace = rows_.Ratio(leases, clock_.Now()) * chains_.Ratio(Decoding(), clock_.Now());
   view.rests = rests;
   const auto on_one_s = [&](int64_t tokens) RUNAHEAD_REQUIRES(mu_) {
     return absl::ToDoubleSeconds(TimeOnOne(Whole(tokens), table.times(), pace_));
@@ -276,7 +276,9 @@ void FleetQueue::RowsTook(const LiveWorker& worker, int64_t prompt_tokens, int64
   const double alone_s = SecondsOfRest(prompt_tokens, known, [&](int64_t tokens) RUNAHEAD_REQUIRES(mu_) {
     return absl::ToDoubleSeconds(TimeOnOne(Whole(tokens), table.times(), pace_));
   });
-  rows_.Took(beside, absl::Seconds(alone_s * FactorBeside({.busy = beside > 0})), took, clock_.Now());
+  const absl::Time now = clock_.Now();
+  const double expected_s = alone_s * FactorBeside({.busy = beside > 0}) * chains_.Ratio(Decoding() - 1, now);
+  rows_.Took(beside, absl::Seconds(expected_s), took, now);
 }
 
 // Others place nothing meanwhile, for they would plan.

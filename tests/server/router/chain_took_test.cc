@@ -61,13 +61,16 @@ TEST_F(ChainTookTest, WhatMakesAllChainsSlowIsNotCountedForBringing) {
   }
 }
 
-TEST_F(ChainTookTest, WhatAllOfItWouldTakeIsAsLongAsPromptsTakeLately) {
+// Half of the prompt is left, and the worker is expected to be as slow as chains are.
+TEST_F(ChainTookTest, ARestOnTheWorkerAndAllOnAChainTakeAsLongAsPromptsDoLately) {
   StartOne(/*computes=*/true);
   ChainsTake(absl::Seconds(16));
   for (int32_t i = 0; i < 6; ++i) ComputeWhole(30 + i);
   const double before = Metric("runahead_known_seconds_saved_total{as=\"predicted\"}");
   ExpectContinuation(AskHalfKnown(60));
-  EXPECT_GT(Metric("runahead_known_seconds_saved_total{as=\"predicted\"}") - before, 8) << "of about sixteen";
+  const double saved = Metric("runahead_known_seconds_saved_total{as=\"predicted\"}") - before;
+  EXPECT_GT(saved, 4) << "half of about sixteen";
+  EXPECT_LT(saved, 12);
 }
 
 }  // namespace
