@@ -10,6 +10,7 @@
 #include <set>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -157,6 +158,10 @@ class FleetQueue {
   // What a chain offers that gets KV of as many of the prompt's first `known` tokens as it can.
   BehindOffer OfferBehindKnown(int64_t known, const Ticket& ticket, const ChainRequest& request,
                                const PartitionTable& table, bool decodes) const RUNAHEAD_EXCLUDES(mu_);
+  // Likewise to a later answer, which has next to nothing to compute behind them. What waits before it is left out:
+  // that is work of its own siblings, which ends in any case.
+  BehindOffer OfferSiblingBehind(int64_t known, const ChainRequest& request, const PartitionTable& table) const
+      RUNAHEAD_EXCLUDES(mu_);
 
   // Whether a prompt of so many tokens waits for its first `known`, which a decode worker is expected to have after
   // `wait`, and for which so many wait already; `alone`: until its first token by a chain, 0 where nothing is known.
@@ -280,6 +285,9 @@ class FleetQueue {
   absl::Time EndOf(const Absence& absence) const RUNAHEAD_REQUIRES(mu_);
   // Leases of all decode workers.
   int64_t Decoding() const RUNAHEAD_REQUIRES(mu_);
+  BehindOffer OfferBehind(int64_t known, const ChainRequest& request,
+                          absl::FunctionRef<absl::Duration(const ChainRequest& chain)> expect) const
+      RUNAHEAD_EXCLUDES(mu_);
   // Until the first token by a chain; 0 where nothing is known.
   absl::Duration ExpectByChain(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table,
                                bool decodes) const RUNAHEAD_EXCLUDES(mu_);

@@ -217,16 +217,29 @@ int64_t FleetQueue::Decoding() const {
 
 BehindOffer FleetQueue::OfferBehindKnown(int64_t known, const Ticket& ticket, const ChainRequest& request,
                                          const PartitionTable& table, bool decodes) const {
+  return OfferBehind(known, request,
+                     [&](const ChainRequest& chain) { return ExpectByChain(ticket, chain, table, decodes); });
+}
+
+BehindOffer FleetQueue::OfferSiblingBehind(int64_t known, const ChainRequest& request,
+                                           const PartitionTable& table) const {
+  return OfferBehind(known, request, [&](const ChainRequest& chain) {
+    MutexLock lock(mu_);
+    return LikelyTime(chain, table.times(), pace_) * chains_.Ratio(Decoding(), clock_.Now());
+  });
+}
+
+BehindOffer FleetQueue::OfferBehind(int64_t known, const ChainRequest& request,
+                                    absl::FunctionRef<absl::Duration(const ChainRequest& chain)> expect) const {
   ChainRequest behind = request;
   behind.known_tokens = TokensToBring(request.tokens, known);
   if (behind.known_tokens < kLeastKnownTokens) return {};
-  const absl::Duration whole = ExpectByChain(ticket, request, table, decodes);
-  absl::Duration rest = ExpectByChain(ticket, behind, table, decodes);
-  {
-    MutexLock lock(mu_);
-    if (rest > absl::ZeroDuration()) rest += bring_.Expect(behind.known_tokens, clock_.Now());
-  }
-  return OfferBehind(request.tokens, behind.known_tokens, absl::ToDoubleSeconds(whole), absl::ToDoubleSeconds(rest));
+  const absl::Duration whole = expect(request);
+  absl::Duration rest = expect(behind);
+  MutexLock lock(mu_);
+  if (rest > absl::ZeroDuration()) rest += bring_.Expect(behind.known_tokens, clock_.Now());
+  return runahead::OfferBehind(request.tokens, behind.known_tokens, absl::ToDoubleSeconds(whole),
+                               absl::ToDoubleSeconds(rest));
 }
 
 bool FleetQueue::PaysToWait(int64_t tokens, int64_t known, int64_t waiting, absl::Duration alone, absl::Duration wait,

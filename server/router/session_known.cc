@@ -50,7 +50,9 @@ Task<std::optional<Session::Continuation>> Session::ChooseContinuation(const std
       best = {found.worker, offer.least_known_tokens, offer.rest_s, offer.whole_s, offer.rest_s, found.rests};
     }
     if (!able.lends_beginnings() || !MayBeginBehind()) continue;
-    const BehindOffer behind = router_.queue.OfferBehindKnown(found.tokens, *ticket_, chain_, *table, max_tokens_ > 1);
+    const BehindOffer behind =
+        role_.later() ? router_.queue.OfferSiblingBehind(found.tokens, chain_, *table)
+                      : router_.queue.OfferBehindKnown(found.tokens, *ticket_, chain_, *table, max_tokens_ > 1);
     const double counted_s = behind.rest_s * kChainBehindCosts;
     if (better(behind.known_tokens, counted_s, true)) {
       best = {found.worker, behind.known_tokens, counted_s, behind.whole_s, behind.rest_s, found.rests, true};
