@@ -365,25 +365,49 @@ std::vector<float> BehindQuantised(const LoadedModel& loaded, const std::vector<
   return runner.Append({next.begin() + known, next.end()}, false, false)[0];
 }
 
-// KV in 4 bits: a chain behind it computes over what the codes stand for, to the precision of f32, which is far from
-// what it computes over KV that was never quantised.
-class LentCodes : public ::testing::TestWithParam<std::vector<std::string>> {};
+// Whose workers, in how many bits, and with X beside it, as it comes: in fewer bits steps would make other KV from it.
+struct CodedKv {
+  std::string name;
+  std::vector<std::string> roles;
+  int bits = 4;
+  bool with_x = false;
+};
 
+class LentCodes : public ::testing::TestWithParam<CodedKv> {
+ protected:
+  static std::vector<std::string> OfDecode() {
+    std::vector<std::string> arguments = {"--keep-beginnings", "on", "--kv-bits", absl::StrCat(GetParam().bits)};
+    if (!GetParam().with_x) return arguments;
+    for (const char* const more : {"--x-bits", "16", "--emulated-link-gbps", "50", "--kv-device-budget", "2MiB",
+                                   "--recompute", "128", "--host-lane", "off"}) {
+      arguments.emplace_back(more);
+    }
+    return arguments;
+  }
+  // From `begin` on, in as many parts as there are prefill workers.
+  static std::vector<int32_t> Bounds(int32_t begin, int32_t end) {
+    if (GetParam().roles.size() == 1) return {begin, end};
+    return {begin, begin + 50, end};
+  }
+};
+
+// A chain computes over what the codes stand for, to the precision of f32, which is far from what it computes over KV
+// that was never quantised. The last block is begun.
 TEST_P(LentCodes, AChainBehindThemAttendsToWhatTheyStandFor) {
-  const std::string model = WriteSynthetic(SmallModel(), "lent_codes");
-  HandMadeCluster cluster(model, GetParam(), {"--kv-bits", "4", "--keep-beginnings", "on"});
+  SyntheticModel small = SmallModel();
+  if (GetParam().with_x) small.kv_heads = small.heads;
+  const std::string model = WriteSynthetic(small, "lent_codes");
+  HandMadeCluster cluster(model, GetParam().roles, OfDecode());
   EXPECT_FALSE(cluster.decode_capabilities().keeps_beginnings());
   ASSERT_TRUE(cluster.decode_capabilities().lends_beginnings());
   const std::vector<int32_t> turn = SyntheticIds(2 * kLentBlock + 40, 79);
-  const auto known = static_cast<int32_t>(turn.size());  // the last block is begun
-  const bool alone = GetParam().size() == 1;
-  cluster.Run(turn, alone ? std::vector<int32_t>{0, known} : std::vector<int32_t>{0, 300, known}, /*keep=*/true);
+  const auto known = static_cast<int32_t>(turn.size());
+  cluster.Run(turn, Bounds(0, known), /*keep=*/true);
   const std::vector<int32_t> next = Followed(turn, SyntheticIds(90, 80));
   const auto end = static_cast<int32_t>(next.size());
-  const HandMadeCluster::Outcome behind = cluster.Run(
-      next, alone ? std::vector<int32_t>{known, end} : std::vector<int32_t>{known, known + 50, end}, /*keep=*/false);
+  const HandMadeCluster::Outcome behind = cluster.Run(next, Bounds(known, end), /*keep=*/false);
   const LoadedModel loaded = LoadForTest(model, DType::kF32, 1);
-  const std::vector<float> expected = BehindQuantised(loaded, next, known, {.bits = 4, .group = 32});
+  const std::vector<float> expected = BehindQuantised(loaded, next, known, {.bits = GetParam().bits, .group = 32});
   const std::vector<float> exact = SequenceRunner(loaded, end).Append(next, false, false)[0];
   double off = 0, from_exact = 0;
   ASSERT_GT(behind.first.logprobs().top_size(), kAlternatives - 1);
@@ -392,15 +416,18 @@ TEST_P(LentCodes, AChainBehindThemAttendsToWhatTheyStandFor) {
     from_exact = std::max(from_exact, std::abs(top.logprob() - LogprobOf(exact, top.id())));
   }
   EXPECT_LT(off, 1e-4);
-  EXPECT_GT(from_exact, 1e-2);
+  EXPECT_GT(from_exact, GetParam().bits == 4 ? 1e-2 : 1e-3);
+  EXPECT_EQ(behind.lease.x_tokens(), GetParam().with_x ? end : 0);
   EXPECT_EQ(behind.tokens.size() + 1, static_cast<size_t>(kAnswer));
   EXPECT_EQ(cluster.DecodeMetric("runahead_kv_leases"), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Workers, LentCodes,
-                         ::testing::Values(std::vector<std::string>{"prefill", "prefill", "decode"},
-                                           std::vector<std::string>{"both"}),
-                         [](const auto& roles) { return roles.param.size() == 1 ? "Both" : "AsChain"; });
+                         ::testing::Values(CodedKv{"AsChain", {"prefill", "prefill", "decode"}},
+                                           CodedKv{"Both", {"both"}},
+                                           CodedKv{"InEightBits", {"prefill", "prefill", "decode"}, 8},
+                                           CodedKv{"WithX", {"prefill", "prefill", "decode"}, 8, true}),
+                         [](const auto& kv) { return kv.param.name; });
 
 TEST(LentPrefix, ADecodeWorkerWithKvInFewerBitsLendsNothingByItself) {
   HandMadeCluster cluster(WriteSynthetic(SmallModel(), "lent_no_codes"), {"prefill", "decode"}, {"--kv-bits", "8"});

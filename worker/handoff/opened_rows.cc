@@ -12,21 +12,21 @@ OpenedRows::OpenedRows(const KvStoreOptions& options)
     : how_(*options.quantisation),
       stored_row_bytes_(options.stored_row_bytes()),
       row_bytes_(options.row_bytes),
-      values_(options.row_values()),
-      stream_(how_.host->NewStream("opened rows")) {}
+      values_(options.row_values()) {}
 
 OpenedRows::~OpenedRows() {
   for (const Place& place : places_) place.used.Wait().IgnoreError();
 }
 
 absl::Status OpenedRows::TakeMemory() {
-  if (places_.front().rows.buffer != nullptr) return absl::OkStatus();
+  if (stream_ != nullptr) return absl::OkStatus();
   const auto place_bytes = static_cast<size_t>(kKvBlockTokens * row_bytes_);
   RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<Buffer> memory,
                             how_.host->Allocate(places_.size() * place_bytes, MemoryKind::kHost));
   for (size_t i = 0; i < places_.size(); ++i) {
     places_[i].rows = BufferRef::Whole(memory).Slice(i * place_bytes, place_bytes);
   }
+  stream_ = how_.host->NewStream("opened rows");
   return absl::OkStatus();
 }
 

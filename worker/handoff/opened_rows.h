@@ -16,8 +16,8 @@
 
 namespace runahead {
 
-// Opens rows into a few blocks of host memory, which it takes with the first ones and uses in turn. Used by one thread
-// at a time.
+// Opens rows into a few blocks of host memory, which it takes with the first ones, as it does a stream, and uses in
+// turn. Used by one thread at a time.
 class OpenedRows {
  public:
   // Of a store with `options`, which quantises; what dequantises (KvQuantisation::host) outlives this.
@@ -43,7 +43,7 @@ class OpenedRows {
 
   const KvQuantisation how_;
   const int64_t stored_row_bytes_, row_bytes_, values_;
-  const std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Stream> stream_;    // null before the first rows
   std::array<Place, 4> places_ = {};  // so that some are on their way while the next one is opened
   size_t next_ = 0;
 };
