@@ -269,15 +269,19 @@ void FleetQueue::ChainTook(const ChainRequest& request, int64_t width, int own_l
                            const PartitionTable& table) {
   {
     MutexLock lock(mu_);
-    absl::Duration expected = PredictedTime(request, static_cast<int>(width), table.times());
-    if (expected == absl::ZeroDuration()) expected = LikelyTime(request, table.times(), pace_);
+    const auto expect = [&](const ChainRequest& chain) RUNAHEAD_REQUIRES(mu_) {
+      const absl::Duration predicted = PredictedTime(chain, static_cast<int>(width), table.times());
+      return predicted > absl::ZeroDuration() ? predicted : LikelyTime(chain, table.times(), pace_);
+    };
     const int64_t beside = Decoding() - own_leases;
     const absl::Time now = clock_.Now();
     if (request.known_tokens > 0) {
-      bring_.Took(request.known_tokens, request.rest(), expected * chains_.Ratio(beside, now), took, now);
+      const double ratio = chains_.Ratio(beside, now);
+      bring_.Took(request.known_tokens, request.tokens, expect(Whole(request.tokens)) * ratio, expect(request) * ratio,
+                  took, now);
       return;
     }
-    chains_.Took(beside, expected, took, now);
+    chains_.Took(beside, expect(request), took, now);
   }
   PrefillTook(request.tokens, width, took);
 }
