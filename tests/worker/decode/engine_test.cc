@@ -264,12 +264,14 @@ TEST_F(DecodeEngineTest, RefusesRulesThatMakeNoSense) {
   ExpectNothingHeld();
 }
 
-TEST_F(DecodeEngineTest, EndsAtOnceWhenTheFirstTokenWasTheLast) {
+// Its prompt is left to others first (EngineKnown).
+TEST_F(DecodeEngineTest, EndsOnceItsKvIsThereWhenTheFirstTokenWasTheLast) {
   const DecodeSequence one = MakeSequence(5, 10, 1);
   DecodeSequence stopped = MakeSequence(6, 10, 9);
   stopped.stop_ids = stopped.output_ids;
   for (const DecodeSequence& sequence : {one, stopped}) {
-    const auto sink = Add(sequence);  // no KV has come, and none is needed
+    const auto sink = Add(sequence);
+    Fill(sequence);
     EXPECT_EQ(sink->AwaitEnd(), absl::OkStatus());
     EXPECT_THAT(sink->ids(), IsEmpty());
   }
