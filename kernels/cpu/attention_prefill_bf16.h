@@ -19,11 +19,12 @@ struct PrefillBf16 {
   using V = Vec;
   using T = typename V::T;
   using Row = typename V::Row;
+  using Pairs = typename V::Pairs;
   struct VecOfPairs : V {
     static inline __attribute__((always_inline)) T Fma(T a, T b, T c) { return V::FmaPairs(a, b, c); }
   };
   using Strips = PrefillF32<V>;
-  using Pairs = PrefillF32<VecOfPairs>;
+  using PairStrips = PrefillF32<VecOfPairs>;
   static constexpr int kKeys = Strips::kKeys;
   static constexpr int kRows = Strips::kRows;
   static constexpr int kMaxQueries = Strips::kMaxQueries;
@@ -37,8 +38,32 @@ struct PrefillBf16 {
            (kRows * kKeys + kMaxQueries * (Strips::Padded(head_dim) + head_dim / 2) + 2 * kMaxQueries / kRows * 16);
   }
 
+  // Sixteen pairs of each of sixteen keys at a time. Rows lie apart, so the machine foresees none: V of these keys and K
+  // of the next are fetched meanwhile.
   template <class E>
-  static Row LoadRow(const std::byte* row, int64_t offset, int d, int left) {
+  static void PackK(const PackBlock& block, uint32_t* out) {
+    const int dim = block.head_dim;
+    for (int key = 0; key < kKeys; key += 16) {
+      for (int d = 0; d < dim; d += 32) {
+        Pairs rows[16];
+        for (int i = 0; i < 16; ++i) {
+          const std::byte* const row = block.k_rows[key + i];
+          const std::byte* const next = key + 16 < kKeys ? block.k_rows[key + 16 + i] : nullptr;
+          if (row != nullptr) __builtin_prefetch(row + block.v_offset + d * sizeof(E));
+          if (next != nullptr) __builtin_prefetch(next + d * sizeof(E));
+          rows[i] = row == nullptr ? V::ZeroPairs() : V::LoadPairs(reinterpret_cast<const E*>(row) + d, dim - d);
+        }
+        alignas(64) uint32_t columns[16][16];
+        V::TransposePairs(rows, reinterpret_cast<std::byte*>(columns));
+        for (int j = 0; j < 16 && d + 2 * j < dim; ++j) {
+          __builtin_memcpy(out + (d / 2 + j) * kKeys + key, columns[j], sizeof(columns[j]));
+        }
+      }
+    }
+  }
+
+  template <class E>
+  static Row LoadV(const std::byte* row, int64_t offset, int d, int left) {
     return row == nullptr ? V::ZeroRow() : V::LoadRow(reinterpret_cast<const E*>(row + offset) + d, left);
   }
 
@@ -47,19 +72,13 @@ struct PrefillBf16 {
     const int dim = block.head_dim, padded = Strips::Padded(dim);
     uint32_t* const k_out = reinterpret_cast<uint32_t*>(block.packed);
     uint32_t* const v_out = k_out + static_cast<size_t>(kKeys) * dim / 2;
+    PackK<E>(block, k_out);
     int first_bad = kKeys;
     for (int key = 0; key < kKeys; key += 2) {
-      const std::byte* const rows[2] = {block.k_rows[key], block.k_rows[key + 1]};
       bool bad[2] = {false, false};
       for (int d = 0; d < dim; d += 16) {
-        for (int i = 0; i < 2; ++i) {
-          alignas(32) uint32_t pairs[8];
-          V::StoreRow(pairs, LoadRow<E>(rows[i], 0, d, dim - d));
-          const int count = dim - d < 16 ? (dim - d) / 2 : 8;
-          for (int j = 0; j < count; ++j) k_out[(d / 2 + j) * kKeys + key + i] = pairs[j];
-        }
-        const Row even = V::FiniteRow(LoadRow<E>(rows[0], block.v_offset, d, dim - d), &bad[0]);
-        const Row odd = V::FiniteRow(LoadRow<E>(rows[1], block.v_offset, d, dim - d), &bad[1]);
+        const Row even = V::FiniteRow(LoadV<E>(block.k_rows[key], block.v_offset, d, dim - d), &bad[0]);
+        const Row odd = V::FiniteRow(LoadV<E>(block.k_rows[key + 1], block.v_offset, d, dim - d), &bad[1]);
         V::StorePairs(v_out + static_cast<size_t>(key) / 2 * padded + d, V::Interleave(even, odd));
       }
       if (first_bad == kKeys && (bad[0] || bad[1])) first_bad = bad[0] ? key : key + 1;
@@ -111,7 +130,7 @@ struct PrefillBf16 {
         const int64_t hidden = Strips::HiddenKeys(block, i, key);
         if (hidden >= kKeys) continue;  // the window does
         const int keys = static_cast<int>(last - key < kKeys ? last - key : kKeys);
-        Pairs::template Product<V::kStripVecs, false>(q + static_cast<size_t>(i) * dim / 2, dim / 2, packed, kKeys,
+        PairStrips::template Product<V::kStripVecs, false>(q + static_cast<size_t>(i) * dim / 2, dim / 2, packed, kKeys,
                                                       dim / 2, nullptr, scores, kKeys);
         if (hidden + kRows > 1) Strips::template HideKeys<kRows, kKeys>(scores, keys, hidden);
         const int64_t visible = block.position + i + 1 - key;
@@ -121,7 +140,7 @@ struct PrefillBf16 {
         V::Store(alpha, keys == kKeys && visible >= kKeys
                             ? Softmax::template Rows<true>(scores, keys, 0, unit, strip_max, strip_sum)
                             : Softmax::template Rows<false>(scores, keys, visible, unit, strip_max, strip_sum));
-        Pairs::Accumulate(scores, (keys + 1) / 2, packed + static_cast<size_t>(kKeys) * dim / 2, padded, alpha,
+        PairStrips::Accumulate(scores, (keys + 1) / 2, packed + static_cast<size_t>(kKeys) * dim / 2, padded, alpha,
                           acc + static_cast<size_t>(i) * padded);
       }
     }

@@ -44,29 +44,42 @@ struct PrefillF32 {
     V::Store(p, x);
   }
 
+  // As many dimensions of as many keys as a vector has lanes at a time.
+  template <class E>
+  static void PackK(const PackBlock& block, float* out) {
+    const int dim = block.head_dim;
+    for (int key = 0; key < kKeys; key += V::kLanes) {
+      for (int d = 0; d < dim; d += V::kLanes) {
+        T lanes[V::kLanes];
+        for (int i = 0; i < V::kLanes; ++i) {
+          const std::byte* const row = block.k_rows[key + i];
+          lanes[i] = row == nullptr ? V::Zero() : LoadPart(reinterpret_cast<const E*>(row) + d, dim - d);
+        }
+        V::Transpose(lanes);
+        const int count = dim - d < V::kLanes ? dim - d : V::kLanes;
+        for (int i = 0; i < count; ++i) V::Store(out + (d + i) * kKeys + key, lanes[i]);
+      }
+    }
+  }
+
   template <class E>
   static int PackAs(const PackBlock& block) {
     const int dim = block.head_dim, padded = Padded(dim);
     float* const kt = reinterpret_cast<float*>(block.packed);
     float* const v_out = kt + static_cast<size_t>(kKeys) * dim;
+    PackK<E>(block, kt);
     int first_bad = kKeys;
     for (int key = 0; key < kKeys; ++key) {
-      const std::byte* row = block.k_rows[key];
-      float* v_row = v_out + static_cast<size_t>(key) * padded;
-      if (row == nullptr) {
-        for (int d = 0; d < dim; ++d) kt[d * kKeys + key] = 0.0f;
-        for (int d = 0; d < padded; d += V::kLanes) V::Store(v_row + d, V::Zero());
-        continue;
-      }
-      const E* k = reinterpret_cast<const E*>(row);
-      const E* v = reinterpret_cast<const E*>(row + block.v_offset);
+      const std::byte* const row = block.k_rows[key];
+      float* const v_row = v_out + static_cast<size_t>(key) * padded;
       bool bad = false;
       for (int d = 0; d < dim; d += V::kLanes) {
-        alignas(64) float lanes[V::kLanes];
-        V::Store(lanes, LoadPart(k + d, dim - d));
-        const int count = dim - d < V::kLanes ? dim - d : V::kLanes;
-        for (int i = 0; i < count; ++i) kt[(d + i) * kKeys + key] = lanes[i];
-        V::Store(v_row + d, V::Finite(LoadPart(v + d, dim - d), &bad));
+        if (row == nullptr) {
+          V::Store(v_row + d, V::Zero());
+        } else {
+          V::Store(v_row + d,
+                   V::Finite(LoadPart(reinterpret_cast<const E*>(row + block.v_offset) + d, dim - d), &bad));
+        }
       }
       if (bad && first_bad == kKeys) first_bad = key;
     }

@@ -100,6 +100,24 @@ struct Vec256 {
     return Combine<kMaximum>(_mm256_permute2f128_ps(quads[0], quads[1], 0x20),
                              _mm256_permute2f128_ps(quads[0], quads[1], 0x31));
   }
+  // Lane j of x[i] becomes lane i of x[j].
+  RUNAHEAD_INLINE void Transpose(T (&x)[8]) {
+    T pairs[8], quads[8];
+    for (int i = 0; i < 8; i += 2) {
+      pairs[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
+      pairs[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+      quads[i] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
+      quads[i + 1] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0xee);
+      quads[i + 2] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
+      quads[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; ++i) {
+      x[i] = _mm256_permute2f128_ps(quads[i], quads[4 + i], 0x20);
+      x[4 + i] = _mm256_permute2f128_ps(quads[i], quads[4 + i], 0x31);
+    }
+  }
 
  private:
   template <bool kMaximum>

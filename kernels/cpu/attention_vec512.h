@@ -115,6 +115,30 @@ struct Vec512 {
                                      _mm512_shuffle_f32x4(quads[2], quads[3], 0xdd));
     return Combine<kMaximum>(_mm512_shuffle_f32x4(low, high, 0x88), _mm512_shuffle_f32x4(low, high, 0xdd));
   }
+  // Lane j of x[i] becomes lane i of x[j].
+  RUNAHEAD_INLINE void Transpose(T (&x)[16]) {
+    T pairs[16], quads[16];
+    for (int i = 0; i < 16; i += 2) {
+      pairs[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
+      pairs[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+      quads[i] = _mm512_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
+      quads[i + 1] = _mm512_shuffle_ps(pairs[i], pairs[i + 2], 0xee);
+      quads[i + 2] = _mm512_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
+      quads[i + 3] = _mm512_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; ++i) {
+      const T a = _mm512_shuffle_f32x4(quads[i], quads[4 + i], 0x44);
+      const T b = _mm512_shuffle_f32x4(quads[i], quads[4 + i], 0xee);
+      const T c = _mm512_shuffle_f32x4(quads[8 + i], quads[12 + i], 0x44);
+      const T d = _mm512_shuffle_f32x4(quads[8 + i], quads[12 + i], 0xee);
+      x[i] = _mm512_shuffle_f32x4(a, c, 0x88);
+      x[4 + i] = _mm512_shuffle_f32x4(a, c, 0xdd);
+      x[8 + i] = _mm512_shuffle_f32x4(b, d, 0x88);
+      x[12 + i] = _mm512_shuffle_f32x4(b, d, 0xdd);
+    }
+  }
 
  private:
   template <bool kMaximum>

@@ -35,7 +35,6 @@ struct Vec512Bf16 : Vec512 {
     return ToPairs(_mm512_maskz_loadu_ps(First16(left), p), _mm512_maskz_loadu_ps(First16(left - 16), p + 16));
   }
   // To memory that is aligned as the vector is.
-  RUNAHEAD_INLINE void StoreRow(void* p, Row x) { _mm256_store_si256(static_cast<__m256i*>(p), x); }
   RUNAHEAD_INLINE void StorePairs(void* p, Pairs x) { _mm512_store_si512(p, x); }
   // Infinities and NaN become zero; *bad is set if there is one.
   RUNAHEAD_INLINE Row FiniteRow(Row x, bool* bad) {
@@ -50,28 +49,10 @@ struct Vec512Bf16 : Vec512 {
   }
   // Pair j of in[i] becomes pair i of vector j of `out`, which is aligned.
   RUNAHEAD_INLINE void TransposePairs(const Pairs (&in)[16], std::byte* out) {
-    __m512i* const rows = reinterpret_cast<__m512i*>(out);
-    __m512i pairs[16], quads[16];
-    for (int i = 0; i < 16; i += 2) {
-      pairs[i] = _mm512_unpacklo_epi32(in[i], in[i + 1]);
-      pairs[i + 1] = _mm512_unpackhi_epi32(in[i], in[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4) {
-      quads[i] = _mm512_unpacklo_epi64(pairs[i], pairs[i + 2]);
-      quads[i + 1] = _mm512_unpackhi_epi64(pairs[i], pairs[i + 2]);
-      quads[i + 2] = _mm512_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
-      quads[i + 3] = _mm512_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
-    }
-    for (int i = 0; i < 4; ++i) {
-      const __m512i a = _mm512_shuffle_i32x4(quads[i], quads[4 + i], 0x44);
-      const __m512i b = _mm512_shuffle_i32x4(quads[i], quads[4 + i], 0xee);
-      const __m512i c = _mm512_shuffle_i32x4(quads[8 + i], quads[12 + i], 0x44);
-      const __m512i d = _mm512_shuffle_i32x4(quads[8 + i], quads[12 + i], 0xee);
-      _mm512_store_si512(rows + i, _mm512_shuffle_i32x4(a, c, 0x88));
-      _mm512_store_si512(rows + 4 + i, _mm512_shuffle_i32x4(a, c, 0xdd));
-      _mm512_store_si512(rows + 8 + i, _mm512_shuffle_i32x4(b, d, 0x88));
-      _mm512_store_si512(rows + 12 + i, _mm512_shuffle_i32x4(b, d, 0xdd));
-    }
+    T lanes[16];
+    for (int i = 0; i < 16; ++i) lanes[i] = _mm512_castsi512_ps(in[i]);
+    Transpose(lanes);
+    for (int i = 0; i < 16; ++i) _mm512_store_ps(out + i * sizeof(T), lanes[i]);
   }
   // The elements of `low`, then those of `high`, in bf16, nearest even; at any address.
   RUNAHEAD_INLINE void StoreBf16(void* p, T low, T high) {

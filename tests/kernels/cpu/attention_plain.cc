@@ -118,7 +118,6 @@ struct PlainVec {
     for (int i = 0; i < 2 * kLanes && i < left; ++i) x.elements[i / 2][i % 2] = Rounded(p[i]);
     return x;
   }
-  static void StoreRow(void* p, const Row& x) { StoreAligned(p, x); }
   static void StorePairs(void* p, const Pairs& x) { StoreAligned(p, x); }
   static Row FiniteRow(Row x, bool* bad) {
     for (BFloat16& element : x.elements) {
