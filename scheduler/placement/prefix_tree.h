@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <set>
@@ -18,9 +19,27 @@ namespace runahead {
 
 // Sequences are cut into chunks of `chunk` tokens; those that begin alike share the nodes of their first chunks, each
 // of which has a Value of its owner's. Tokens are compared, never hashes. Sequences of one salt know nothing of those
-// of another. For one thread at a time.
+// of another. Where many part at one place, finding one there takes the logarithm of how many. For one thread at a
+// time.
 template <typename Value>
 class PrefixTree {
+ public:
+  struct Node;
+
+ private:
+  // In the order of their ids those that have most in common stand beside each other.
+  struct ByIds {
+    using is_transparent = void;
+    static absl::Span<const int32_t> Of(const std::unique_ptr<Node>& node) { return node->ids; }
+    static absl::Span<const int32_t> Of(absl::Span<const int32_t> ids) { return ids; }
+    template <typename A, typename B>
+    bool operator()(const A& a, const B& b) const {
+      return Of(a) < Of(b);
+    }
+  };
+  // The ids of none of them begin with those of another.
+  using Children = std::set<std::unique_ptr<Node>, ByIds>;
+
  public:
   struct Node {
     std::vector<int32_t> ids;  // of its chunk; fewer than `chunk` only in a leaf
@@ -30,7 +49,7 @@ class PrefixTree {
     friend class PrefixTree;
     Node* parent = nullptr;  // null: of a salt's own, which has no ids
     std::string salt;        // of that one
-    std::vector<std::unique_ptr<Node>> children;
+    Children children;
     uint64_t used = 0;  // by a count of uses
   };
 
@@ -75,16 +94,11 @@ class PrefixTree {
     const Node* at = root == roots_.end() ? nullptr : root->second.get();
     while (at != nullptr && known.tokens < static_cast<int64_t>(ids.size())) {
       const absl::Span<const int32_t> rest = ids.subspan(known.tokens);
-      Node* best = nullptr;
-      int64_t most = 0;
-      for (const std::unique_ptr<Node>& child : at->children) {
-        const int64_t common = Common(child->ids, rest);
-        if (common > most) {
-          most = common;
-          best = child.get();
-        }
-      }
-      if (best != nullptr) known.nodes.push_back(best);
+      const int64_t most = MostInCommon(at->children, rest);
+      if (most == 0) break;
+      // Of those that have as much, always the same one: else each prompt would make a different old one newly used.
+      Node* const best = at->children.lower_bound(rest.first(most))->get();
+      known.nodes.push_back(best);
       known.tokens += most;
       at = most == chunk_ ? best : nullptr;
     }
@@ -109,20 +123,18 @@ class PrefixTree {
     const int64_t size = static_cast<int64_t>(ids.size());
     for (int64_t begin = 0; begin < size; begin += chunk_) {
       const absl::Span<const int32_t> own = ids.subspan(begin, std::min(chunk_, size - begin));
-      Node* next = nullptr;
-      for (size_t i = 0; i < at->children.size(); ++i) {
-        Node& child = *at->children[i];
-        const int64_t common = Common(child.ids, own);
-        if (common == static_cast<int64_t>(own.size())) {
-          next = &child;
-        } else if (common == static_cast<int64_t>(child.ids.size())) {  // a leaf that ends within this chunk
-          dropped.push_back(std::move(child.value));
-          Remove(child);
-          --i;
-        }
-      }
+      const auto after = at->children.lower_bound(own);
+      Node* next = after != at->children.end() && BeginsWith((*after)->ids, own) ? after->get() : nullptr;
       const bool fresh = next == nullptr;
-      if (fresh) next = AddChild(*at, own);
+      if (fresh) {
+        // A leaf that ends within this chunk stands right before it, and is the only one.
+        Node* const before = after != at->children.begin() ? std::prev(after)->get() : nullptr;
+        if (before != nullptr && BeginsWith(own, before->ids)) {
+          dropped.push_back(std::move(before->value));
+          Remove(*before);
+        }
+        next = AddChild(*at, own);
+      }
       take(begin / chunk_, next->value, fresh);
       Touch(*next);
       at = next;
@@ -148,7 +160,7 @@ class PrefixTree {
     if (root == roots_.end()) return removed;
     for (Node* at = root->second.get(); at != nullptr;) {
       if (!at->children.empty()) {
-        at = at->children.back().get();
+        at = at->children.begin()->get();
         continue;
       }
       Node* const parent = at->parent;
@@ -166,6 +178,17 @@ class PrefixTree {
   static int64_t Common(absl::Span<const int32_t> a, absl::Span<const int32_t> b) {
     const size_t most = std::min(a.size(), b.size());
     return std::mismatch(a.begin(), a.begin() + most, b.begin()).first - a.begin();
+  }
+  static bool BeginsWith(absl::Span<const int32_t> ids, absl::Span<const int32_t> beginning) {
+    return Common(ids, beginning) == static_cast<int64_t>(beginning.size());
+  }
+  // How many first ids of `rest` one of the children has: the last before it, or the first after it.
+  static int64_t MostInCommon(const Children& children, absl::Span<const int32_t> rest) {
+    const auto after = children.lower_bound(rest);
+    int64_t most = 0;
+    if (after != children.end()) most = Common((*after)->ids, rest);
+    if (after != children.begin()) most = std::max(most, Common((*std::prev(after))->ids, rest));
+    return most;
   }
 
   Node* Root(absl::string_view salt) {
@@ -185,8 +208,7 @@ class PrefixTree {
     tokens_ += static_cast<int64_t>(ids.size());
     ++nodes_;
     leaves_.insert({node->used, node.get()});
-    parent.children.push_back(std::move(node));
-    return parent.children.back().get();
+    return parent.children.insert(std::move(node)).first->get();
   }
 
   void Touch(Node& node) {
@@ -201,10 +223,7 @@ class PrefixTree {
     leaves_.erase({node.used, &node});
     tokens_ -= static_cast<int64_t>(node.ids.size());
     --nodes_;
-    const auto own = std::find_if(parent.children.begin(), parent.children.end(),
-                                  [&node](const std::unique_ptr<Node>& child) { return child.get() == &node; });
-    std::swap(*own, parent.children.back());
-    parent.children.pop_back();
+    parent.children.erase(parent.children.find(absl::MakeConstSpan(node.ids)));
     if (parent.children.empty() && parent.parent != nullptr) leaves_.insert({parent.used, &parent});
   }
 

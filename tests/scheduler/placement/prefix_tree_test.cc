@@ -88,6 +88,33 @@ TEST(PrefixTree, OthersThatGoOnOtherwiseStayBesideEachOther) {
   EXPECT_EQ(tree.nodes(), 3);
 }
 
+// Those that part within a chunk: whatever comes behind, one node is used, and the others grow old.
+TEST(PrefixTree, OfThoseThatHaveAsMuchItFindsAlwaysTheSameOne) {
+  ModelTree tree(kChunk);
+  int next = 1;
+  for (const int32_t last : {30, 10, 20}) Add(tree, "", {1, 2, last, 4}, next);
+  const std::vector<int> one = Values(tree.Find("", TreeIds{1, 2}));
+  ASSERT_EQ(one.size(), 1u);
+  for (const int32_t other : {5, 15, 25, 35}) {
+    const ModelTree::Known known = tree.Find("", TreeIds{1, 2, other, 4});
+    EXPECT_EQ(known.tokens, 2) << other;
+    EXPECT_EQ(Values(known), one) << other;
+  }
+}
+
+TEST(PrefixTree, EachOfManyThatPartAtOnePlaceIsFoundAndGoes) {
+  constexpr int kMany = 3000;
+  ModelTree tree(kChunk);
+  int next = 0;
+  const auto one_of = [](int i) { return TreeIds{1, 2, 3, 4, 5, (i * 7919) % kMany, 6}; };
+  for (int i = 0; i < kMany; ++i) EXPECT_THAT(Add(tree, "", one_of(i), next), IsEmpty());
+  EXPECT_EQ(tree.nodes(), 1 + kMany);
+  for (int i = 0; i < kMany; ++i) ASSERT_THAT(Values(tree.Find("", one_of(i))), ElementsAre(0, 1 + i));
+  EXPECT_EQ(tree.Find("", TreeIds{1, 2, 3, 4, 5, kMany, 6}).tokens, 5);
+  for (int i = 0; i < kMany; ++i) ASSERT_EQ(tree.RemoveOldest(), 1 + i);
+  EXPECT_EQ(tree.tokens(), kChunk);
+}
+
 TEST(PrefixTree, TheOldestEndGoesAndAUsedOneStays) {
   ModelTree tree(kChunk);
   int next = 1;

@@ -15,6 +15,7 @@
 #include "server/rpc/status.h"
 #include "tests/server/router/faults_fixture.h"
 #include "tests/testing/await.h"
+#include "tests/testing/fake_clock.h"
 
 namespace runahead {
 namespace {
@@ -385,11 +386,79 @@ TEST_F(AnswerGroupTest, ACallThatWasAdmittedIsNotRefusedByAFullQueue) {
   ExpectWhole(call.Finish(), 3);
 }
 
+// Nor where its second answer, which finds the prompt gone, is expected minutes behind its deadline: another prompt is
+// computed before it.
+TEST_F(AnswerGroupTest, ACallThatWasAdmittedIsNotRefusedForItsDeadline) {
+  StartKeeping({.prefill = 1});
+  prefill_[0]->Change([](FakeBehaviour& b) { b.prefill_takes = absl::Minutes(1); });
+  decode_[0]->Change([](FakeBehaviour& b) { b.has_kept = false; });
+  HoldDecode(0);
+  v1::GenerateRequest request = Several(2), other = Ids(3000, kTokens);
+  request.set_timeout_s(20);
+  Call call(*stub_, request);
+  decode_[0]->AwaitDecodes(1);
+  HoldPrefill(false, false);
+  other.mutable_token_ids()->set_ids(0, 1);
+  queue_->PrefillTook(other.token_ids().ids_size(), /*width=*/1, absl::Minutes(2));
+  Call before(*stub_, other);
+  prefill_[0]->AwaitStarts(2);
+  LetDecode();
+  prefill_[0]->AwaitStarts(3);
+  prefill_[0]->LetJobsEnd();
+  ExpectWhole(call.Finish(), 2);
+  EXPECT_TRUE(before.Finish().status.ok());
+}
+
+// What the first one left is gone. They have waited for that, and wait for no other's.
+TEST_F(AnswerGroupTest, LaterAnswersDoNotWaitForWhatOtherLaterOnesCompute) {
+  StartKeeping();
+  decode_[0]->Change([](FakeBehaviour& b) { b.has_kept = false; });
+  HoldDecode(0);
+  Call call(*stub_, Several(3), testing::kInVain);
+  decode_[0]->AwaitDecodes(1);
+  HoldPrefill(false, false);
+  LetDecode();
+  Chains(3);
+  EXPECT_EQ(Metric("runahead_beginnings_awaited_total"), 0);
+  for (auto& worker : prefill_) worker->LetJobsEnd();
+  ExpectWhole(call.Finish(), 3);
+}
+
 TEST_F(AnswerGroupTest, OneIsAnAnswerAsEver) {
   StartKeeping();
   const Got got = Generate(Several(1));
   ExpectWhole(got, 1);
   EXPECT_THAT(decode_[0]->reserve_requests(), SizeIs(1));
+}
+
+class AnswerPaceTest : public AnswerGroupTest {
+ protected:
+  testing::FakeClock clock_;
+};
+
+// An hour, while the first answer's prompt took a second.
+TEST_F(AnswerPaceTest, WhatALaterAnswersTokenTakesSaysNothingOfRests) {
+  StartKeeping({.prefill = 1, .stall_timeout = absl::Hours(24), .clock = &clock_});
+  prefill_[0]->Change([](FakeBehaviour& b) { b.prefill_takes = absl::Seconds(1); });
+  HoldDecode(0);
+  Call call(*stub_, Several(2, /*tokens=*/2), testing::kInVain);
+  decode_[0]->AwaitDecodes(1);
+  decode_[0]->Change([](FakeBehaviour& b) {
+    b.decode_until = 1 << 30;
+    b.answers_leases = false;
+  });
+  decode_[0]->AwaitUnanswered(1);  // the second one has asked
+  decode_[0]->Change([](FakeBehaviour& b) {
+    b.decode_until = -1;
+    b.answers_leases = true;
+  });
+  decode_[0]->AwaitDecodes(2);
+  clock_.Advance(absl::Hours(1));
+  LetDecode();
+  ExpectWhole(call.Finish(), 2, 2);
+  const Got next = Generate(Ids(2 * kPrompt, kTokens));
+  ASSERT_TRUE(next.status.ok()) << next.status;
+  EXPECT_EQ(next.started().plan().schedule(), "continuation") << "half of it is known";
 }
 
 }  // namespace

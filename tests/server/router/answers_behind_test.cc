@@ -2,6 +2,7 @@
 // last token behind the prompt that the first one left.
 #include <map>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "tests/server/router/behind_known_fixture.h"
@@ -31,6 +32,9 @@ class AnswersBehindTest : public testing::BehindKnownFixture {
     v1::GenerateRequest request = Ids(kPromptOfAll, tokens);
     request.set_n(answers);
     return request;
+  }
+  void PrefillTakes(absl::Duration takes) {
+    for (auto& worker : prefill_) worker->Change([takes](FakeBehaviour& b) { b.prefill_takes = takes; });
   }
   static std::map<int, Got> ByAnswer(const Got& got) {
     std::map<int, Got> answers;
@@ -95,9 +99,15 @@ TEST_F(AnswersBehindTest, ThePromptIsComputedOnce) {
   ExpectNoLeases();
 }
 
+// Beside the first one: the other worker has nothing to do.
 TEST_F(AnswersBehindTest, WhereTheDecodeWorkerComputesRowsTheyTakeNoChain) {
   StartLending({.decode = 2}, /*computes_rows=*/true);
-  const Got got = Generate(Several(3));
+  HoldDecode(1);
+  Call call(*stub_, Several(3), kInVain);
+  EXPECT_TRUE(testing::Await("all answers are at one decode worker",
+                             [&] { return decode_[0]->leases() == 3 || decode_[1]->leases() == 3; }));
+  LetDecode();
+  const Got got = call.Finish();
   ExpectAnswers(got, 3);
   std::map<int, Got> answers = ByAnswer(got);
   for (const int later : {1, 2}) EXPECT_EQ(answers[later].started().plan().schedule(), "continuation") << later;
@@ -115,6 +125,61 @@ TEST_F(AnswersBehindTest, TheyBeginOnceThePromptIsThere) {
   ExpectAnswers(got, 3);
   std::map<int, Got> answers = ByAnswer(got);
   for (const int later : {1, 2}) ExpectBehindAllButLast(answers[later]);
+}
+
+// A long prompt that is computed before them: all of theirs could overtake that, and a chain behind a beginning cannot.
+TEST_F(AnswersBehindTest, WhatWaitsBeforeThemMakesThemComputeNoMore) {
+  StartLending({.prefill = 1, .decode = 1});
+  PrefillTakes(absl::Milliseconds(100));
+  HoldDecode(0);
+  Call call(*stub_, Several(2), kInVain);
+  decode_[0]->AwaitDecodes(1);
+  HoldPrefill(false, false);
+  v1::GenerateRequest other = Ids(15 * kPromptOfAll, kOfEach);
+  other.mutable_token_ids()->set_ids(0, 1);
+  queue_->PrefillTook(other.token_ids().ids_size(), /*width=*/1, absl::Seconds(2));
+  Call before(*stub_, other, kInVain);
+  prefill_[0]->AwaitStarts(2);
+  LetDecode();
+  EXPECT_EQ(prefill_[0]->AwaitStarts(3).back().bounds(0), kAllButLast);
+  prefill_[0]->LetJobsEnd();
+  ExpectAnswers(call.Finish(), 2);
+  EXPECT_TRUE(before.Finish().status.ok());
+}
+
+// Bringing takes longer than the prompt took before chains became slow, and less than it takes now.
+TEST_F(AnswersBehindTest, WhereAllChainsAreSlowTheyBeginThereToo) {
+  StartLending({.prefill = 1, .decode = 1});
+  PrefillTakes(absl::Seconds(1));
+  HoldDecode(0);
+  Call call(*stub_, Several(2), kInVain);
+  decode_[0]->AwaitDecodes(1);
+  const ChainRequest whole{.tokens = kPromptOfAll, .parts = {}};
+  ChainRequest half = whole;
+  half.known_tokens = kPromptOfAll / 2;
+  const auto take_a_minute = [this](const ChainRequest& chain, int times) {
+    for (int i = 0; i < times; ++i) queue_->ChainTook(chain, /*width=*/1, 0, absl::Minutes(1), *table_.Get());
+  };
+  take_a_minute(half, 4);
+  take_a_minute(whole, 3);
+  HoldDecode(1);  // the first one goes on: chains are slow beside as many sequences
+  EXPECT_EQ(prefill_[0]->AwaitStarts(2).back().bounds(0), kAllButLast);
+  LetDecode();
+  ExpectAnswers(call.Finish(), 2);
+}
+
+TEST_F(AnswersBehindTest, WhatTheirOneTokenTakesSaysNothingOfBringing) {
+  StartLending({.prefill = 1, .decode = 1});
+  PrefillTakes(absl::Seconds(1));
+  HoldDecode(0);
+  Call call(*stub_, Several(2), kInVain);
+  decode_[0]->AwaitDecodes(1);
+  PrefillTakes(absl::Minutes(1));
+  LetDecode();
+  ExpectAnswers(call.Finish(), 2);
+  const Got next = Generate(Ids(kPromptOfAll + 10, kOfEach));
+  ASSERT_TRUE(next.status.ok()) << next.status;
+  EXPECT_EQ(next.started().plan().known_tokens(), kPromptOfAll);
 }
 
 TEST_F(AnswersBehindTest, WhoWaitedForASlotBeginsThereToo) {
@@ -156,6 +221,26 @@ TEST_F(AnswersBehindTest, OfOneTokenTheThirdDoesNotWaitForTheSecondsHandOff) {
   decode_[0]->AwaitDecodes(3);
   LetDecode();
   ExpectAnswers(call.Finish(), 3, 1);
+  ExpectNoLeases();
+}
+
+// What the first one was to leave is lost on its way.
+TEST_F(AnswersBehindTest, OfOneTokenTheThirdWaitsForThePromptThatTheSecondComputes) {
+  StartLending({.prefill = 1, .decode = 1});
+  HoldDecode(0);
+  Call call(*stub_, Several(3, /*tokens=*/1), kInVain);
+  decode_[0]->AwaitDecodes(1);
+  HoldPrefill(false, false);
+  decode_[0]->Change([](FakeBehaviour& b) { b.generate_end = grpc::Status(grpc::StatusCode::INTERNAL, "no memory"); });
+  prefill_[0]->AwaitStarts(2);
+  decode_[0]->Change([](FakeBehaviour& b) { b.generate_end = std::nullopt; });
+  LetDecode();
+  prefill_[0]->LetJobsEnd();
+  const Got got = call.Finish();
+  ExpectAnswers(got, 3, 1);
+  std::map<int, Got> answers = ByAnswer(got);
+  for (const int whole : {0, 1}) ExpectWhole(answers[whole]);
+  ExpectBehindAllButLast(answers[2]);
   ExpectNoLeases();
 }
 

@@ -107,14 +107,22 @@ class KvprEngineTest : public ::testing::Test {
   void Fill(const LeaseId& lease, int64_t layer, int64_t prompt, SliceKind kind, int seed, int64_t from = 0) {
     auto write = store_->BeginWrite(lease, layer, from, prompt, kind);
     RUNAHEAD_CHECK(write.ok() && write->ready().Wait().ok());
-    std::mt19937 random(static_cast<uint32_t>(100 * seed + layer));
-    std::normal_distribution<float> normal;
+    size_t bytes = 0, at = 0;
+    for (const BufferRef& to : write->destination()) bytes += to.size;
+    const std::vector<float> values = MadeUp(seed, layer, bytes / sizeof(float));
     for (const BufferRef& to : write->destination()) {
-      std::vector<float> values(to.size / sizeof(float));
-      for (float& value : values) value = normal(random);
-      std::memcpy(to.data(), values.data(), to.size);
+      std::memcpy(to.data(), values.data() + at / sizeof(float), to.size);
+      at += to.size;
     }
     RUNAHEAD_CHECK(write->Commit().Wait().ok());
+  }
+  // What Fill writes, be it KV or X.
+  static std::vector<float> MadeUp(int seed, int64_t layer, size_t count) {
+    std::mt19937 random(static_cast<uint32_t>(100 * seed + layer));
+    std::normal_distribution<float> normal;
+    std::vector<float> values(count);
+    for (float& value : values) value = normal(random);
+    return values;
   }
 
   std::shared_ptr<Device> device_;

@@ -2,10 +2,15 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "tests/testing/device_tensor.h"
+#include "tests/testing/reference_kv_quant.h"
 #include "tests/worker/decode/kvpr/kvpr_engine_fixture.h"
+#include "worker/handoff/opened_rows.h"
 
 namespace runahead {
 namespace {
@@ -105,25 +110,29 @@ class KvprKnownCodesTest : public KvprKnownTest {
     keeps_x_ = false;
   }
 
-  // The codes of the prompt's first tokens, layer by layer, as the store lends them.
-  std::vector<std::vector<std::byte>> LentCodes(const std::vector<int32_t>& prompt, int64_t known) {
+  // Layer by layer, the rows of the prompt's first tokens as the store lends them.
+  void ForLent(const std::vector<int32_t>& prompt, int64_t known,
+               absl::FunctionRef<void(const std::vector<KvSpan>& of_layer)> use) {
     const auto size = static_cast<int64_t>(prompt.size());
     const LeaseId lease = *store_->Reserve({.prompt_tokens = size,
                                             .total_tokens = size,
                                             .least_known_tokens = known,
                                             .rest_handed = true,
                                             .prompt_ids = prompt});
-    std::vector<std::vector<std::byte>> codes;
     {
       const KvStore::Lent lent = *store_->LendKnown(lease, known);
-      for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
-        std::vector<std::byte>& of_layer = codes.emplace_back();
-        for (const KvSpan& span : lent.Spans(layer, 0)) {
-          of_layer.insert(of_layer.end(), span.rows.data(), span.rows.data() + span.rows.size);
-        }
-      }
+      for (int64_t layer = 0; layer < store_->options().layers; ++layer) use(lent.Spans(layer, 0));
     }
     store_->Release(lease);
+  }
+  std::vector<std::vector<std::byte>> LentCodes(const std::vector<int32_t>& prompt, int64_t known) {
+    std::vector<std::vector<std::byte>> codes;
+    ForLent(prompt, known, [&codes](const std::vector<KvSpan>& spans) {
+      std::vector<std::byte>& of_layer = codes.emplace_back();
+      for (const KvSpan& span : spans) {
+        of_layer.insert(of_layer.end(), span.rows.data(), span.rows.data() + span.rows.size);
+      }
+    });
     return codes;
   }
   // What they stand for, by hand: of each group a scale and a minimum in f16, and 32 codes of a byte (op_params.h).
@@ -206,6 +215,97 @@ TEST_F(KvprKnownCodesTest, BehindThemItGivesBitwiseWhatOneGivesThatAttendsToWhat
   ExpectBitwise(*behind, *handed);
   ExpectNothingHeld();
 }
+
+// The same where X came instead of KV of the prompt's beginning, which ends within a block; by bits.
+class KvprKnownFromXTest : public KvprKnownCodesTest, public ::testing::WithParamInterface<int> {
+ protected:
+  static constexpr int64_t kFromX = 384, kPromptOfX = 490;
+
+  KvprKnownFromXTest() {
+    kv_bits_ = GetParam();
+    keeps_x_ = true;
+    kv_from_ = kFromX;
+  }
+
+  // What the model makes of the X that came.
+  std::vector<float> KvOfX(int seed, int64_t layer) const {
+    const ModelConfig& config = model_->config();
+    DeviceMemory memory(device_);
+    ForwardScratch scratch(*device_);
+    const Tensor x = memory.NewTensor(MadeUp(seed, layer, static_cast<size_t>(kFromX * config.hidden)), kFromX);
+    const Tensor kv = memory.Empty(kFromX, 2 * config.kv_dim());
+    const auto table = *device_->MakeKvTable(memory.stream(), KvLayout::OnePage(kFromX, kFromX));
+    EXPECT_TRUE(model_->Recompute({memory.stream(), scratch, *table, 0, kFromX}, layer, x, kv.ref).ok());
+    return memory.Read(kv);
+  }
+  // Of the prompt, by hand: the codes of KV that X gives, and then of that which came, and what they stand for.
+  ReferenceGroup ByHand(int seed, int64_t layer) const {
+    std::vector<float> kv = KvOfX(seed, layer);
+    const int64_t came = (kPromptOfX - kFromX) * 2 * model_->config().kv_dim();
+    const std::vector<float> more = MadeUp(seed, layer, static_cast<size_t>(came));
+    kv.insert(kv.end(), more.begin(), more.end());
+    const KvQuant quant = store_->options().quantisation->quant;
+    ReferenceGroup all;
+    for (size_t at = 0; at < kv.size(); at += quant.group) {
+      const ReferenceGroup group = QuantizeReference(kv.data() + at, quant);
+      all.bytes.insert(all.bytes.end(), group.bytes.begin(), group.bytes.end());
+      all.values.insert(all.values.end(), group.values.begin(), group.values.end());
+    }
+    return all;
+  }
+  // What the head of a later prompt's chain gets.
+  std::vector<std::vector<float>> OpenedFor(const std::vector<int32_t>& prompt, int64_t known) {
+    std::vector<std::vector<float>> rows;
+    OpenedRows opened(store_->options());
+    ForLent(prompt, known, [&](const std::vector<KvSpan>& spans) {
+      std::vector<float>& of_layer = rows.emplace_back();
+      const auto take = [&of_layer](const KvSpan& span) -> absl::StatusOr<Event> {
+        const size_t had = of_layer.size();
+        of_layer.resize(had + span.rows.size / sizeof(float));
+        std::memcpy(of_layer.data() + had, span.rows.data(), span.rows.size);
+        return Event();
+      };
+      EXPECT_EQ(opened.Open(spans, take), absl::OkStatus());
+    });
+    return rows;
+  }
+};
+
+// While the first one goes on, whose first step has made the KV. The second engine's store has never seen X.
+TEST_P(KvprKnownFromXTest, FromTheFirstStepOnOthersBeginWithWhatTheCodesOfItsKvStandFor) {
+  MakeEngine(0);
+  SequenceNumber number = 0;
+  const auto first = Add(4, kPromptOfX, kManyTokens, &number);
+  first->AwaitTokens(1);
+  std::vector<int32_t> prompt = PromptOf(4, kPromptOfX);
+  for (int i = 0; i < 100; ++i) prompt.push_back(i);
+  std::vector<std::vector<std::byte>> codes;
+  std::vector<std::vector<float>> rows;
+  for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
+    ReferenceGroup by_hand = ByHand(4, layer);
+    codes.push_back(std::move(by_hand.bytes));
+    rows.push_back(std::move(by_hand.values));
+  }
+  ASSERT_TRUE(IsKept(prompt, kPromptOfX));
+  EXPECT_TRUE(LentCodes(prompt, kPromptOfX) == codes);
+  EXPECT_TRUE(OpenedFor(prompt, kPromptOfX) == rows);
+  const auto behind = AddBehind(prompt, kPromptOfX);
+  EXPECT_EQ(behind->AwaitEnd(), absl::OkStatus());
+  engine_->Cancel(number);
+  EXPECT_EQ(first->AwaitEnd().code(), absl::StatusCode::kCancelled);
+  ExpectNothingHeld();
+
+  keeps_x_ = false;
+  MakeEngine(0);
+  const auto handed = AddHanded(prompt, rows, kPromptOfX);
+  EXPECT_EQ(handed->AwaitEnd(), absl::OkStatus());
+  EXPECT_TRUE(LentCodes(prompt, kPromptOfX) == codes);
+  ExpectBitwise(*behind, *handed);
+  ExpectNothingHeld();
+}
+
+INSTANTIATE_TEST_SUITE_P(Bits, KvprKnownFromXTest, ::testing::Values(4, 8),
+                         [](const auto& info) { return "Of" + std::to_string(info.param); });
 
 }  // namespace
 }  // namespace runahead
