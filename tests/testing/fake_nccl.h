@@ -157,7 +157,10 @@ class FakeNccl final : public NcclApi {
       return;
     }
     changed_.NotifyAll();
-    while (faults_.hold_abort || Works(ended.gpu)) changed_.Wait(mu_);
+    ChangeWait wait("Abort may return, and its GPU rests");
+    while (faults_.hold_abort || Works(ended.gpu)) {
+      if (!wait.Next(mu_, changed_)) break;
+    }
     calls_.push_back("aborted");
     changed_.NotifyAll();
   }

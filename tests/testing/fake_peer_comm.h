@@ -261,14 +261,17 @@ class FakePeerCommFactory final : public PeerCommFactory {
       {
         MutexLock lock(network_.mu_);
         FakePeerNetwork::Rank& own = network_.pairs_.at(id_).ranks[rank_];
-        while (network_.Works(own.process)) network_.changed_.Wait(network_.mu_);
+        ChangeWait wait("the process's GPU rests");
+        while (network_.Works(own.process)) {
+          if (!wait.Next(network_.mu_, network_.changed_)) break;
+        }
         std::swap(ended, own);
         network_.changed_.NotifyAll();
       }
       // Also what the network's thread is about to say has been said when this returns.
       EventSource said;
       network_.firing_.Post([said] { said.Fire(absl::OkStatus()); });
-      said.event().Wait().IgnoreError();
+      EXPECT_TRUE(said.event().Wait(LongestWait()).ok()) << "the network's thread hangs";
     }
     void Stop() override {
       MutexLock lock(network_.mu_);

@@ -10,6 +10,7 @@
 
 #include "kernels/base/mutex.h"
 #include "tests/kernels/cuda/emulation_kernels.h"
+#include "tests/testing/await_change.h"
 #include "tests/testing/cuda_emulation/control.h"
 
 namespace runahead {
@@ -31,7 +32,10 @@ class Gate {
   static void Wait(void* self) {
     auto& gate = *static_cast<Gate*>(self);
     MutexLock lock(gate.mu_);
-    while (!gate.open_) gate.changed_.Wait(gate.mu_);
+    testing::ChangeWait wait("the test opens the gate");
+    while (!gate.open_) {
+      if (!wait.Next(gate.mu_, gate.changed_)) return;
+    }
   }
 
  private:
@@ -41,7 +45,7 @@ class Gate {
 };
 
 // Two streams, an event, and eight ints on the device and in pinned memory; nothing may be left behind.
-class EmulatedRuntime : public testing::Test {
+class EmulatedRuntime : public ::testing::Test {
  protected:
   static constexpr size_t kBytes = 8 * sizeof(int);
 

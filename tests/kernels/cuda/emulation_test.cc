@@ -38,8 +38,8 @@ TEST(EmulatedKernel, EveryThreadHasItsIndices) {
 }
 
 template <typename T>
-class EmulatedBlockSum : public testing::Test {};
-using SummedTypes = testing::Types<int, int64_t, float, double>;
+class EmulatedBlockSum : public ::testing::Test {};
+using SummedTypes = ::testing::Types<int, int64_t, float, double>;
 TYPED_TEST_SUITE(EmulatedBlockSum, SummedTypes);
 
 TYPED_TEST(EmulatedBlockSum, AddsAllThreads) {

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "kernels/base/monotonic.h"
 #include "tests/server/rpc/loopback.h"
+#include "tests/testing/await.h"
 
 namespace runahead {
 namespace {
@@ -71,7 +72,10 @@ TEST_F(RpcPortTest, APortThatIsFullAnswersItsOwnProcess) {
   port.patience = absl::Seconds(3);
   Start(port);
   std::vector<Descriptor> crowd;
-  while (metrics_.refused(ConnectionRefusal::kAddress).Value() == 0) crowd.push_back(Connect());
+  EXPECT_TRUE(testing::Await("the port is full", [&] {
+    crowd.push_back(Connect());
+    return metrics_.refused(ConnectionRefusal::kAddress).Value() > 0;
+  }));
   const absl::Time until = MonotonicNow() + absl::Seconds(4);
   while (MonotonicNow() < until) {
     EXPECT_EQ(server_->port_status(), absl::OkStatus());

@@ -20,6 +20,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/base/status_macros.h"
+#include "tests/testing/patience.h"
 #include "worker/link/edge.h"
 
 namespace runahead::testing {
@@ -64,7 +65,7 @@ class PeerProcess {
   PeerProcess& operator=(const PeerProcess&) = delete;
 
   // The next line that the peer prints; empty when it is gone, or when `most` is over before there is a whole one.
-  std::string ReadLine(absl::Duration most = absl::InfiniteDuration()) {
+  std::string ReadLine(absl::Duration most = LongestWait()) {
     const absl::Time deadline = absl::Now() + most;
     for (;;) {
       if (const size_t end = read_.find('\n'); end != std::string::npos) {
@@ -72,8 +73,7 @@ class PeerProcess {
         read_.erase(0, end + 1);
         return line;
       }
-      // Not longer than poll's int takes.
-      const absl::Duration left = std::clamp(deadline - absl::Now(), absl::ZeroDuration(), absl::Hours(1));
+      const absl::Duration left = std::max(deadline - absl::Now(), absl::ZeroDuration());
       pollfd ready{from_, POLLIN, 0};
       const int count = poll(&ready, 1, static_cast<int>(absl::ToInt64Milliseconds(left)));
       if (count == 0 && absl::Now() >= deadline) return "";

@@ -7,6 +7,7 @@
 #include <future>
 
 #include "server/base/silence.h"
+#include "server/rpc/transport_options.h"
 #include "tests/testing/busy_cores.h"
 #include "tests/worker/service/control_service_fixture.h"
 
@@ -115,6 +116,11 @@ TEST_F(ControlServiceTest, BearsTenSecondsOfSilenceAndAPauseOfItsOwn) {
   EXPECT_GE(clock_.Now() - heard, absl::Milliseconds(19900) + kResumeGrace);
   EXPECT_EQ(router.End().error_code(), grpc::StatusCode::CANCELLED);
   EXPECT_EQ(handler_.Await(1).back(), "gone");
+}
+
+// Whoever comes back from the longest pause that is borne finds its connections there (transport_options.h).
+TEST(ControlService, TheSilenceThatIsBorneFitsIntoTheTransportsTimeoutTwice) {
+  EXPECT_GE(kProcessKeepAlive.timeout, 2 * kRouterSilence);
 }
 
 // Was: the stream of a router ended while this worker was flooded, and with it all that the router had asked for.
