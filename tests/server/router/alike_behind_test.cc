@@ -202,6 +202,8 @@ TEST_F(AlikeBehindTest, WhereItGoesElsewhereThanWasExpectedTheOthersLookAgain) {
   Start({.decode = 2, .able = [](v1::Capabilities& able) {
            able.set_keeps_beginnings(able.name() == "decode-0");
            able.set_lends_beginnings(able.name() == "decode-1");
+           able.set_window_layers(0);
+           able.set_window(0);
          }});
   AwaitReady(2, 2);
   HoldAll();
@@ -328,9 +330,9 @@ TEST_F(AlikeTimedTest, WhoMayOvertakeDoesNotWait) {
 
 TEST_F(AlikeTimedTest, WhoHasWaitedLongEnoughIsComputedByItself) {
   StartTimed(absl::Seconds(1));
-  Call late(*stub_, Prompt(), kInVain);
+  Call late(*stub_, Prompt());
   StartFirst(late);
-  Call waits(*stub_, Prompt(), kInVain);
+  Call waits(*stub_, Prompt());
   ASSERT_TRUE(WaitsFor(1));
   clock_.AwaitWaiters(2);
   clock_.Advance(absl::Hours(1));
