@@ -217,6 +217,7 @@ absl::Duration FleetQueue::ExpectPlaced(const Placement& placement, const ChainR
 absl::Duration FleetQueue::ByPace(absl::Duration waited, const ChainRequest& request,
                                   const PartitionTable& table) const {
   const absl::Duration likely = LikelyTime(request, table.times(), pace_);
+  if (likely <= absl::ZeroDuration()) return likely;  // what waits before it says nothing of the prompt itself
   return std::max(waited, likely) + likely * (chains_.Ratio(Decoding(), clock_.Now()) - 1);
 }
 
