@@ -18,6 +18,13 @@ enum class KnownWay {
   kChain,  // a chain that gets the KV from it
 };
 
+// The ways that a decode worker leaves open to prompts that begin with what it has.
+struct KnownWays {
+  bool rows = false;
+  bool chain = false;
+  friend bool operator==(const KnownWays&, const KnownWays&) = default;
+};
+
 struct ContinuationView {
   int64_t prompt_tokens = 0;
   int64_t known_tokens = 0;  // that the worker is said to have
@@ -106,6 +113,26 @@ inline bool PaysToWait(ContinuationView view, double wait_s, absl::FunctionRef<d
   if (timed) view.chain_s -= std::max(0.0, wait_s);
   if (timed && view.chain_s <= 0) return false;
   return OfferToContinue(view, on_one_s).least_known_tokens > 0;
+}
+
+// A prompt that may wait for known_tokens, which a decode worker will have, and begin behind them by a chain.
+struct ComingBehindView {
+  int64_t prompt_tokens = 0;
+  int64_t known_tokens = 0;
+  double whole_s = 0;   // until the first token by a chain that computes all, as things stand; 0: not known
+  double before_s = 0;  // of it, what goes before that chain
+  double rest_s = 0;    // what the rest takes on a chain, with what bringing takes; 0: not known
+  int64_t waiting = 0;  // others that wait for the same, and whose chains go first
+  double each_s = 0;    // by how much each of them makes it later
+};
+
+// Whether to wait for them. What goes before a chain is no shorter by then than what goes before the one that computes
+// all: nothing is overtaken. Its place is given back meanwhile, so a little that is saved is not worth it, either.
+inline bool PaysToWaitForChain(const ComingBehindView& view, double wait_s) {
+  const double begins_s = std::max({0.0, wait_s, view.before_s}) + static_cast<double>(view.waiting) * view.each_s;
+  const double by_chain_s = view.rest_s > 0 ? begins_s + view.rest_s * kChainBehindCosts : 0;
+  const int64_t brought = TokensToBring(view.prompt_tokens, view.known_tokens);
+  return OfferBehind(view.prompt_tokens, brought, view.whole_s, by_chain_s).known_tokens > 0;
 }
 
 }  // namespace runahead

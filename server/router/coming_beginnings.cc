@@ -16,7 +16,8 @@ int64_t TokensInCommon(absl::Span<const int32_t> a, absl::Span<const int32_t> b)
 }  // namespace
 
 ComingBeginnings::Entered ComingBeginnings::Enter(absl::string_view salt, absl::Span<const int32_t> ids,
-                                                  absl::Time ready, absl::FunctionRef<bool(const Alike&)> pays) {
+                                                  absl::Time ready, KnownWays ways,
+                                                  absl::FunctionRef<bool(const Alike&)> pays) {
   MutexLock lock(mu_);
   std::shared_ptr<Prompt> best;
   int64_t most = kLeastKnownTokens - 1;
@@ -26,7 +27,7 @@ ComingBeginnings::Entered ComingBeginnings::Enter(absl::string_view salt, absl::
     most = common;
     best = prompt;
   }
-  if (best != nullptr && pays({most, best->ready, best->waiting})) {
+  if (best != nullptr && pays({most, best->ready, best->waiting, best->ways})) {
     ++best->waiting;
     return {.awaited = std::make_unique<Awaited>(std::move(best), *this), .computed = nullptr};
   }
@@ -34,6 +35,7 @@ ComingBeginnings::Entered ComingBeginnings::Enter(absl::string_view salt, absl::
   prompt->salt = std::string(salt);
   prompt->ids = ids;
   prompt->ready = ready;
+  prompt->ways = ways;
   computed_.push_back(prompt);
   return {.awaited = nullptr, .computed = std::make_unique<Computed>(std::move(prompt), *this)};
 }
@@ -44,6 +46,22 @@ ComingBeginnings::Computed::~Computed() {
     all_.computed_.remove(prompt_);
   }
   prompt_->over.Cancel(absl::CancelledError("it is not computed any more"));
+}
+
+// Those that wait keep the old one, which is over: it was for them to decide by the ways that it had.
+void ComingBeginnings::Computed::GoesTo(KnownWays ways) {
+  if (prompt_->ways == ways) return;
+  auto there = std::make_shared<Prompt>();
+  there->salt = prompt_->salt;
+  there->ready = prompt_->ready;
+  there->ways = ways;
+  {
+    MutexLock lock(all_.mu_);
+    there->ids = prompt_->ids;
+    std::replace(all_.computed_.begin(), all_.computed_.end(), prompt_, there);
+  }
+  const std::shared_ptr<Prompt> before = std::exchange(prompt_, std::move(there));
+  before->over.Cancel(absl::CancelledError("it goes elsewhere than was expected"));
 }
 
 ComingBeginnings::Awaited::~Awaited() {

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "kernels/base/mutex.h"
+#include "scheduler/placement/continuation_choice.h"
 #include "server/router/cancel_token.h"
 
 namespace runahead {
@@ -27,6 +28,7 @@ class ComingBeginnings {
     int64_t tokens = 0;   // from the first on
     absl::Time ready;     // when KV of it is expected on a decode worker; InfinitePast: not known
     int64_t waiting = 0;  // requests that wait for it already
+    KnownWays ways;       // that the worker which is to have it leaves open
   };
 
   // A prompt that is computed, while this lives. Its ids must live as long.
@@ -37,8 +39,11 @@ class ComingBeginnings {
     Computed(const Computed&) = delete;
     Computed& operator=(const Computed&) = delete;
 
+    // The worker that is to have it leaves these ways open. Whoever waits for others looks again.
+    void GoesTo(KnownWays ways);
+
    private:
-    const std::shared_ptr<Prompt> prompt_;
+    std::shared_ptr<Prompt> prompt_;
     ComingBeginnings& all_;
   };
 
@@ -50,7 +55,8 @@ class ComingBeginnings {
     Awaited(const Awaited&) = delete;
     Awaited& operator=(const Awaited&) = delete;
 
-    // Is cancelled, with no error's meaning, when the prompt is not computed any more: there, or given up.
+    // Is cancelled, with no error's meaning, when the prompt is not computed any more, for it is there or given up, or
+    // when it goes elsewhere than was expected.
     CancelToken& over() const;
 
    private:
@@ -63,10 +69,11 @@ class ComingBeginnings {
     std::unique_ptr<Awaited> awaited;
     std::unique_ptr<Computed> computed;
   };
-  // A prompt of these ids, of `salt`, is to be computed, and KV of it is expected at `ready`. Where one is computed
-  // that begins alike, and waiting for it `pays`, it waits for that instead; else others may wait for it. `pays` is
-  // called under the lock, of the one that has the most in common, and kLeastKnownTokens at least.
-  Entered Enter(absl::string_view salt, absl::Span<const int32_t> ids, absl::Time ready,
+  // A prompt of these ids, of `salt`, is to be computed, and KV of it is expected at `ready`, on a worker that leaves
+  // these ways open. Where one is computed that begins alike, and waiting for it `pays`, it waits for that instead;
+  // else others may wait for it. `pays` is called under the lock, of the one that has the most in common, and
+  // kLeastKnownTokens at least.
+  Entered Enter(absl::string_view salt, absl::Span<const int32_t> ids, absl::Time ready, KnownWays ways,
                 absl::FunctionRef<bool(const Alike&)> pays) RUNAHEAD_EXCLUDES(mu_);
 
  private:
@@ -74,6 +81,7 @@ class ComingBeginnings {
     std::string salt;
     absl::Span<const int32_t> ids;  // read under mu_, while it is in computed_
     absl::Time ready;
+    KnownWays ways;
     int64_t waiting = 0;  // under mu_
     CancelToken over;
   };

@@ -77,6 +77,11 @@ bool KeepsPrompts(const LiveWorker& worker) {
   return HasBeginnings(worker.capabilities) && worker.capabilities.window() == 0;
 }
 
+KnownWays WaysOfPrompt(const LiveWorker& worker) {
+  if (!KeepsPrompts(worker)) return {};
+  return {.rows = worker.capabilities.keeps_beginnings(), .chain = worker.capabilities.lends_beginnings()};
+}
+
 Task<absl::StatusOr<std::unique_ptr<DecodeLease>>> DecodeLease::Reserve(
     const Need& need, const FleetQueue::Ticket& ticket, absl::Span<const std::shared_ptr<const LiveWorker>> chain,
     FleetQueue& queue, Fleet& fleet, Sequencer& sequencer, Clock& clock, CancelToken& cancel) {

@@ -27,6 +27,9 @@ int32_t MaxXTokens(const Placement& placement);
 // Where windows hide rows, its last token cannot be computed anew behind that.
 bool KeepsPrompts(const LiveWorker& worker);
 
+// By which prompts may begin with one that is computed for the worker now; none where it keeps no prompts.
+KnownWays WaysOfPrompt(const LiveWorker& worker);
+
 // Whether a worker is there is for its connection to judge, which gives a silent one up sooner: then the call ends.
 // This is for one that answers pings and not Reserve.
 inline constexpr absl::Duration kReservePatience = absl::Seconds(6);

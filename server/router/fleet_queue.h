@@ -163,9 +163,19 @@ class FleetQueue {
   BehindOffer OfferSiblingBehind(int64_t known, const ChainRequest& request, const PartitionTable& table) const
       RUNAHEAD_EXCLUDES(mu_);
 
-  // Whether a prompt of so many tokens waits for its first `known`, which a decode worker is expected to have after
-  // `wait`, and for which so many wait already; `alone`: until its first token by a chain, 0 where nothing is known.
-  bool PaysToWait(int64_t tokens, int64_t known, int64_t waiting, absl::Duration alone, absl::Duration wait,
+  // Until the first token of a request that has this place, by what prompts take lately; 0 where nothing is known.
+  absl::Duration ExpectPlaced(const Placement& placement, const ChainRequest& request,
+                              const PartitionTable& table) const RUNAHEAD_EXCLUDES(mu_);
+
+  // What a decode worker is expected to have of a prompt.
+  struct Coming {
+    int64_t known = 0;    // of its first tokens
+    absl::Duration wait;  // until then
+    int64_t waiting = 0;  // requests that wait for that already
+    KnownWays ways;       // to begin behind it
+  };
+  // Whether a prompt waits for that; `alone`: as ExpectPlaced.
+  bool PaysToWait(const ChainRequest& request, const Coming& coming, absl::Duration alone,
                   const PartitionTable& table) const RUNAHEAD_EXCLUDES(mu_);
 
   // Decode workers to ask for a lease, the best first: all members of `chain` reach them, and they keep nothing of what
@@ -288,7 +298,15 @@ class FleetQueue {
   BehindOffer OfferBehind(int64_t known, const ChainRequest& request,
                           absl::FunctionRef<absl::Duration(const ChainRequest& chain)> expect) const
       RUNAHEAD_EXCLUDES(mu_);
-  // Until the first token by a chain; 0 where nothing is known.
+  // Until the first token by a chain: `waited`, or what the prompt itself takes, and by how much longer it takes
+  // lately.
+  absl::Duration ByPace(absl::Duration waited, const ChainRequest& request, const PartitionTable& table) const
+      RUNAHEAD_REQUIRES(mu_);
+  bool PaysToWaitForRows(const ChainRequest& request, const Coming& coming, absl::Duration alone,
+                         const PartitionTable& table) const RUNAHEAD_REQUIRES(mu_);
+  ComingBehindView ViewBehind(const ChainRequest& request, const Coming& coming, absl::Duration alone,
+                              const PartitionTable& table) const RUNAHEAD_REQUIRES(mu_);
+  // Likewise; 0 where nothing is known.
   absl::Duration ExpectByChain(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table,
                                bool decodes) const RUNAHEAD_EXCLUDES(mu_);
   // Until some worker has done all that it has, or, for one that may `overtake`, what it computes. 0 where none is

@@ -205,7 +205,19 @@ absl::Duration FleetQueue::ExpectByChain(const Ticket& ticket, const ChainReques
                                          bool decodes) const {
   const absl::Duration waited = ExpectFirstToken(ticket, request, table, decodes);
   MutexLock lock(mu_);
+  return ByPace(waited, request, table);
+}
+
+absl::Duration FleetQueue::ExpectPlaced(const Placement& placement, const ChainRequest& request,
+                                        const PartitionTable& table) const {
+  MutexLock lock(mu_);
+  return ByPace(placement.first_token_in, request, table);
+}
+
+absl::Duration FleetQueue::ByPace(absl::Duration waited, const ChainRequest& request,
+                                  const PartitionTable& table) const {
   const absl::Duration likely = LikelyTime(request, table.times(), pace_);
+  if (likely <= absl::ZeroDuration()) return likely;  // what waits before it says nothing of the prompt itself
   return std::max(waited, likely) + likely * (chains_.Ratio(Decoding(), clock_.Now()) - 1);
 }
 
@@ -242,19 +254,45 @@ BehindOffer FleetQueue::OfferBehind(int64_t known, const ChainRequest& request,
                                absl::ToDoubleSeconds(rest));
 }
 
-bool FleetQueue::PaysToWait(int64_t tokens, int64_t known, int64_t waiting, absl::Duration alone, absl::Duration wait,
+bool FleetQueue::PaysToWait(const ChainRequest& request, const Coming& coming, absl::Duration alone,
                             const PartitionTable& table) const {
   MutexLock lock(mu_);
+  if (coming.ways.rows && PaysToWaitForRows(request, coming, alone, table)) return true;
+  return coming.ways.chain &&
+         PaysToWaitForChain(ViewBehind(request, coming, alone, table), absl::ToDoubleSeconds(coming.wait));
+}
+
+bool FleetQueue::PaysToWaitForRows(const ChainRequest& request, const Coming& coming, absl::Duration alone,
+                                   const PartitionTable& table) const {
+  const absl::Time now = clock_.Now();
   // The sequence that it waits for runs there by then.
-  const ContinuationView view{.prompt_tokens = tokens,
-                              .known_tokens = known,
+  const ContinuationView view{.prompt_tokens = request.tokens,
+                              .known_tokens = coming.known,
                               .chain_s = absl::ToDoubleSeconds(alone),
                               .busy = true,
-                              .rests = waiting,
-                              .pace = rows_.Ratio(1, clock_.Now())};
-  return runahead::PaysToWait(view, absl::ToDoubleSeconds(wait), [&](int64_t of) RUNAHEAD_REQUIRES(mu_) {
+                              .rests = coming.waiting,
+                              .pace = rows_.Ratio(1, now) * chains_.Ratio(Decoding(), now)};
+  return runahead::PaysToWait(view, absl::ToDoubleSeconds(coming.wait), [&](int64_t of) RUNAHEAD_REQUIRES(mu_) {
     return absl::ToDoubleSeconds(TimeOnOne(Whole(of), table.times(), pace_));
   });
+}
+
+// The chains of those that wait already are spread over the workers.
+ComingBehindView FleetQueue::ViewBehind(const ChainRequest& request, const Coming& coming, absl::Duration alone,
+                                        const PartitionTable& table) const {
+  ChainRequest behind = request;
+  behind.known_tokens = TokensToBring(request.tokens, coming.known);
+  const absl::Time now = clock_.Now();
+  const double ratio = chains_.Ratio(Decoding(), now);
+  const absl::Duration bring = bring_.Expect(behind.known_tokens, now);
+  const absl::Duration rest = LikelyTime(behind, table.times(), pace_) * ratio;
+  const absl::Duration each = TimeOnOne(behind, table.times(), pace_) * ratio + bring;
+  ComingBehindView view{.prompt_tokens = request.tokens, .known_tokens = coming.known, .waiting = coming.waiting};
+  view.whole_s = absl::ToDoubleSeconds(alone);
+  view.before_s = absl::ToDoubleSeconds(alone - LikelyTime(request, table.times(), pace_) * ratio);
+  view.rest_s = rest > absl::ZeroDuration() ? absl::ToDoubleSeconds(rest + bring) : 0;
+  view.each_s = absl::ToDoubleSeconds(each) / std::max(1, fleet_.ready_prefill());
+  return view;
 }
 
 void FleetQueue::PrefillTook(int64_t tokens, int64_t width, absl::Duration took) {

@@ -192,6 +192,10 @@ class Session {
   // Continue, or false: it is to be computed. Nothing: it has given its place back and takes another one, for a chain
   // that begins behind what is known, or because it waited for one that begins alike in vain.
   Task<absl::StatusOr<std::optional<bool>>> LookAgain(bool after_full, const std::function<void()>& settled);
+  // That the worker leaves open which is asked first for a lease; none where that keeps no prompts, or there is none.
+  KnownWays WaysWhereItGoes() const;
+  // Of these, those that it may go itself, rather than use its place.
+  KnownWays OwnWays(KnownWays ways) const;
   // Until KV of a prompt that begins alike is there, or will not be, or it has waited for long enough. `alone`: what it
   // expected without waiting.
   Task<absl::Status> AwaitAlike(const ComingBeginnings::Awaited& awaited, absl::Duration alone);
@@ -241,8 +245,8 @@ class Session {
   // Whether the answer ended with its first token, and the prompt is on its way to such a worker still. Of X in place
   // of KV only a step would make KV.
   bool PromptOnItsWay() const { return run_ != nullptr && prefill_needed_ && LeavesPrompt() && lease_->kv_from() == 0; }
-  // Whether that worker itself goes on from there: others wait for the prompt then.
-  bool LeavesPromptToRows() const { return LeavesPrompt() && lease_->worker().capabilities.keeps_beginnings(); }
+  // Others may wait for the prompt where lease_'s worker is to have it, and nobody where it is not.
+  void PromptGoesToLease();
   // Its siblings wait for nothing where it will not have it, so that each computes the prompt, nor where a worker has
   // it: a later answer's chain computes the last token alone.
   void LetSiblingsBegin() {

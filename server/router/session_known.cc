@@ -140,13 +140,13 @@ Task<absl::StatusOr<std::optional<bool>>> Session::LookAgain(bool after_full, co
     if (behind_) co_return std::nullopt;
   }
   if (role_.later()) co_return false;  // it has waited for its siblings
-  const absl::Duration alone = run_->placement().first_token_in;
-  const absl::Time now = router_.clock.Now();
   const std::shared_ptr<const PartitionTable> table = router_.table.Get();
+  const absl::Duration alone = router_.queue.ExpectPlaced(run_->placement(), chain_, *table);
+  const absl::Time now = router_.clock.Now();
   ComingBeginnings::Entered entered =
-      router_.coming->Enter(salt_, prompt_, now + alone, [&](const ComingBeginnings::Alike& alike) {
-        return !has_waited_ &&
-               router_.queue.PaysToWait(chain_.tokens, alike.tokens, alike.waiting, alone, alike.ready - now, *table);
+      router_.coming->Enter(salt_, prompt_, now + alone, WaysWhereItGoes(), [&](const ComingBeginnings::Alike& alike) {
+        const FleetQueue::Coming coming{alike.tokens, alike.ready - now, alike.waiting, OwnWays(alike.ways)};
+        return !has_waited_ && router_.queue.PaysToWait(chain_, coming, alone, *table);
       });
   coming_ = std::move(entered.computed);
   if (coming_ != nullptr) co_return false;
@@ -156,6 +156,32 @@ Task<absl::StatusOr<std::optional<bool>>> Session::LookAgain(bool after_full, co
   RUNAHEAD_CO_RETURN_IF_ERROR(co_await AwaitAlike(*entered.awaited, alone));
   RUNAHEAD_CO_ASSIGN_OR_RETURN(const bool continued, co_await Continue(settled));
   co_return continued ? std::optional<bool>(true) : std::nullopt;
+}
+
+KnownWays Session::WaysWhereItGoes() const {
+  const DecodeLease::Need need = max_tokens_ > 1 ? NeedOfDecode() : NeedOfOneToken();
+  const auto workers = router_.queue.RankDecode(*ticket_, need.of_worker(), run_->placement().chain);
+  if (!workers.ok()) return {};
+  for (const std::shared_ptr<const LiveWorker>& worker : *workers) {
+    if (!need.keeps || KeepsPrompts(*worker)) return WaysOfPrompt(*worker);
+  }
+  return {};
+}
+
+// A chain behind a beginning does not overtake, as it may with a place at which it computes all.
+KnownWays Session::OwnWays(KnownWays ways) const {
+  const auto may = [&](KnownWay way) { return !router_.only_way || *router_.only_way == way; };
+  ways.rows = ways.rows && may(KnownWay::kRows);
+  ways.chain = ways.chain && may(KnownWay::kChain) && MayBeginBehind() && !run_->placement().plan.overtakes;
+  return ways;
+}
+
+void Session::PromptGoesToLease() {
+  if (!LeavesPrompt()) {
+    coming_.reset();
+  } else if (coming_ != nullptr) {
+    coming_->GoesTo(WaysOfPrompt(lease_->worker()));
+  }
 }
 
 // By itself it would have had its first token long before twice the time that it expected: it waits no longer for one

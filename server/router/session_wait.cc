@@ -162,7 +162,7 @@ Task<absl::Status> Session::TakeLease() {
   RUNAHEAD_CO_RETURN_IF_ERROR(CheckStepsBehind(**lease));
   lease_ = *std::move(lease);
   if (behind_) CountContinuation(absl::OkStatus(), *behind_);
-  if (!LeavesPromptToRows()) coming_.reset();
+  PromptGoesToLease();
   co_return absl::OkStatus();
 }
 
@@ -178,7 +178,7 @@ Task<absl::Status> Session::TakeLeaseToKeep() {
     RUNAHEAD_CO_RETURN_IF_ERROR(cancel_.status());
     if (lease.ok()) lease_ = *std::move(lease);
   }
-  if (!LeavesPromptToRows()) coming_.reset();
+  PromptGoesToLease();
   co_return absl::OkStatus();
 }
 

@@ -115,6 +115,35 @@ TEST(ContinuationChoice, WithoutTimesItPaysToWaitForHalfOfThePrompt) {
   EXPECT_TRUE(PaysToWait({.prompt_tokens = 1000, .known_tokens = 500, .chain_s = 1}, 9, Unknown));
 }
 
+TEST(ContinuationChoice, ItPaysToWaitForAChainWhereTheWaitAndTheRestAreSoonerThanAll) {
+  const ComingBehindView view{.prompt_tokens = 1000, .known_tokens = 900, .whole_s = 1, .rest_s = 0.2};
+  EXPECT_TRUE(PaysToWaitForChain(view, 0.77));
+  EXPECT_FALSE(PaysToWaitForChain(view, 0.79)) << "it must be sooner by a tenth of the rest";
+  EXPECT_TRUE(PaysToWaitForChain(view, -3)) << "it is late, and may come any moment";
+}
+
+TEST(ContinuationChoice, WhereBringingTakesLongerThanComputingAllItDoesNotWaitForAChain) {
+  // Whatever goes before the chain that computes all goes before the other, too.
+  ComingBehindView view{.prompt_tokens = 1000, .known_tokens = 900, .whole_s = 3, .before_s = 2, .rest_s = 0.9};
+  EXPECT_TRUE(PaysToWaitForChain(view, 0));
+  view.rest_s = 1.1;
+  EXPECT_FALSE(PaysToWaitForChain(view, 0));
+}
+
+TEST(ContinuationChoice, ChainsOfOthersThatWaitGoFirst) {
+  ComingBehindView view{.prompt_tokens = 1000, .known_tokens = 900, .whole_s = 1, .rest_s = 0.2, .each_s = 0.1};
+  for (view.waiting = 0; view.waiting < 7; ++view.waiting) EXPECT_TRUE(PaysToWaitForChain(view, 0.15)) << view.waiting;
+  EXPECT_FALSE(PaysToWaitForChain(view, 0.15));
+}
+
+TEST(ContinuationChoice, WithoutTimesItPaysToWaitForAChainForHalfOfThePrompt) {
+  EXPECT_TRUE(PaysToWaitForChain({.prompt_tokens = 1000, .known_tokens = 500}, 9));
+  EXPECT_FALSE(PaysToWaitForChain({.prompt_tokens = 1000, .known_tokens = 499}, 9));
+  EXPECT_TRUE(PaysToWaitForChain({.prompt_tokens = 1000, .known_tokens = 500, .whole_s = 1}, 9));
+  EXPECT_TRUE(PaysToWaitForChain({.prompt_tokens = 33, .known_tokens = 33}, 0));
+  EXPECT_FALSE(PaysToWaitForChain({.prompt_tokens = 32, .known_tokens = 32}, 0)) << "too short to begin behind";
+}
+
 TEST(ContinuationChoice, StepsCostMoreWhereTheyLoseMoreThanTheBeginningSaves) {
   EXPECT_FALSE(StepsCostMore(/*saved_s=*/2, /*lost_step_s=*/4e-3, /*steps=*/499));
   EXPECT_TRUE(StepsCostMore(2, 4e-3, 501));

@@ -26,13 +26,14 @@ class ComingBeginningsTest : public ::testing::Test {
   // `pays`: what is said of the one that is alike; asked_ is what it was.
   Entered Enter(const std::vector<int32_t>& ids, bool pays = true, absl::string_view salt = "") {
     asked_.reset();
-    return coming_.Enter(salt, ids, kReady, [&](const Alike& alike) {
+    return coming_.Enter(salt, ids, kReady, ways_, [&](const Alike& alike) {
       asked_ = alike;
       return pays;
     });
   }
 
   ComingBeginnings coming_;
+  KnownWays ways_ = {.chain = true};  // where a prompt that is entered goes
   std::optional<Alike> asked_;
   const std::vector<int32_t> hundred_ = Count(100);
 };
@@ -49,6 +50,7 @@ TEST_F(ComingBeginningsTest, TheFirstIsComputedAndTheNextWaitsForIt) {
   EXPECT_EQ(asked_->tokens, 100);
   EXPECT_EQ(asked_->ready, kReady);
   EXPECT_EQ(asked_->waiting, 1);
+  EXPECT_EQ(asked_->ways, ways_);
   EXPECT_FALSE(second.awaited->over().cancelled());
   first.computed.reset();
   EXPECT_TRUE(second.awaited->over().cancelled());
@@ -61,6 +63,24 @@ TEST_F(ComingBeginningsTest, WhoeverWaitsNoMoreIsNotCounted) {
   Entered(Enter(hundred_)).awaited.reset();
   const Entered next = Enter(hundred_);
   EXPECT_EQ(asked_->waiting, 0);
+}
+
+TEST_F(ComingBeginningsTest, WhoeverWaitsLooksAgainWhereItGoesElsewhereThanWasExpected) {
+  Entered first = Enter(hundred_);
+  const Entered second = Enter(hundred_);
+  first.computed->GoesTo(ways_);
+  EXPECT_FALSE(second.awaited->over().cancelled());
+  const KnownWays rows{.rows = true};
+  first.computed->GoesTo(rows);
+  EXPECT_TRUE(second.awaited->over().cancelled());
+  const Entered again = Enter(hundred_);
+  ASSERT_NE(again.awaited, nullptr);
+  EXPECT_EQ(asked_->ways, rows);
+  EXPECT_EQ(asked_->ready, kReady);
+  EXPECT_EQ(asked_->waiting, 0);
+  first.computed.reset();
+  EXPECT_TRUE(again.awaited->over().cancelled());
+  EXPECT_NE(Enter(hundred_).computed, nullptr);
 }
 
 TEST_F(ComingBeginningsTest, WhereItDoesNotPayBothAreComputed) {
