@@ -1,6 +1,5 @@
 #include "scheduler/placement/known_beginnings.h"
 
-#include <algorithm>
 #include <set>
 
 #include "absl/algorithm/container.h"
@@ -16,7 +15,7 @@ void KnownBeginnings::Learn(const Life& worker, int64_t capacity_tokens, absl::s
   if (static_cast<int64_t>(ids.size()) < kLeastKnownTokens) return;
   std::unique_ptr<Tree>& tree = trees_[worker];
   if (tree == nullptr) tree = std::make_unique<Tree>(kChunkTokens);
-  tree->Add(salt, ids, [](int64_t, Chunk& chunk, bool) { chunk.gone = false; });
+  tree->Add(salt, ids, [](int64_t, Nothing&, bool) {});
   while (tree->tokens() > capacity_tokens && tree->RemoveOldest()) {
   }
   int64_t bytes = 0;
@@ -33,19 +32,14 @@ void KnownBeginnings::Learn(const Life& worker, int64_t capacity_tokens, absl::s
 int64_t KnownBeginnings::Known(const Life& worker, absl::string_view salt, absl::Span<const int32_t> ids) const {
   const auto tree = trees_.find(worker);
   if (tree == trees_.end()) return 0;
-  const Tree::Known found = tree->second->Find(salt, ids);
-  const auto gone = absl::c_find_if(found.nodes, [](const Tree::Node* node) { return node->value.gone; });
-  const int64_t before = (gone - found.nodes.begin()) * kChunkTokens;
-  const int64_t known = std::min(found.tokens, before);
+  const int64_t known = tree->second->Find(salt, ids).tokens;
   return known < kLeastKnownTokens ? 0 : known;
 }
 
 void KnownBeginnings::Gone(const Life& worker, absl::string_view salt, absl::Span<const int32_t> ids, int64_t least) {
   const auto tree = trees_.find(worker);
-  if (tree == trees_.end() || least < 1) return;
-  const Tree::Known found = tree->second->Find(salt, ids);
-  const auto last = static_cast<size_t>((least - 1) / kChunkTokens);
-  if (last < found.nodes.size()) found.nodes[last]->value.gone = true;
+  if (tree == trees_.end() || least < 1 || least > static_cast<int64_t>(ids.size())) return;
+  tree->second->RemoveBeginning(salt, ids.first(least));
 }
 
 void KnownBeginnings::Retain(absl::Span<const Life> workers) {

@@ -40,7 +40,8 @@ class KnownBeginnings {
   // Of how many of the first `ids` the worker may have KV: 0, or kLeastKnownTokens at least.
   int64_t Known(const Life& worker, absl::string_view salt, absl::Span<const int32_t> ids) const;
 
-  // The worker has KV of less than `least` of the first `ids`. Known() says less, too, until it is told otherwise.
+  // The worker has KV of less than `least` of the first `ids`. Known() says less, too, of whatever begins with these,
+  // until it is told otherwise.
   void Gone(const Life& worker, absl::string_view salt, absl::Span<const int32_t> ids, int64_t least);
 
   // The workers that are there; what others had is forgotten.
@@ -71,10 +72,8 @@ class KnownBeginnings {
   // What a node takes beside its ids: its own fields, its places in two containers, and the heap's share in each.
   static constexpr int64_t kNodeBytes = 512;
 
-  struct Chunk {
-    bool gone = false;
-  };
-  using Tree = PrefixTree<Chunk>;
+  struct Nothing {};
+  using Tree = PrefixTree<Nothing>;
 
   static int64_t BytesOf(const Tree& tree);
   static Size SizeOfTree(const Tree& tree, std::optional<absl::string_view> salt);

@@ -158,19 +158,29 @@ class PrefixTree {
     std::vector<Value> removed;
     const auto root = roots_.find(salt);
     if (root == roots_.end()) return removed;
-    for (Node* at = root->second.get(); at != nullptr;) {
-      if (!at->children.empty()) {
-        at = at->children.begin()->get();
-        continue;
-      }
-      Node* const parent = at->parent;
-      if (parent != nullptr) {
-        removed.push_back(std::move(at->value));
-        Remove(*at);
-      }
-      at = parent;
-    }
+    while (!root->second->children.empty()) RemoveAll(**root->second->children.begin(), removed);
     roots_.erase(root);
+    return removed;
+  }
+
+  // Whatever begins with all of `ids`, which are not none, is known no more from the chunk on in which they end.
+  // Returns the values of these chunks.
+  std::vector<Value> RemoveBeginning(absl::string_view salt, absl::Span<const int32_t> ids) {
+    std::vector<Value> removed;
+    const auto root = roots_.find(salt);
+    if (root == roots_.end()) return removed;
+    Node* at = root->second.get();
+    for (; static_cast<int64_t>(ids.size()) > chunk_; ids.remove_prefix(chunk_)) {
+      const auto next = at->children.find(ids.first(chunk_));
+      if (next == at->children.end()) return removed;
+      at = next->get();
+    }
+    for (;;) {
+      const auto next = at->children.lower_bound(ids);
+      if (next == at->children.end() || !BeginsWith((*next)->ids, ids)) break;
+      RemoveAll(**next, removed);
+    }
+    if (root->second->children.empty()) roots_.erase(root);
     return removed;
   }
 
@@ -215,6 +225,22 @@ class PrefixTree {
     const bool leaf = leaves_.erase({node.used, &node}) > 0;
     node.used = ++uses_;
     if (leaf) leaves_.insert({node.used, &node});
+  }
+
+  // It, and all that follow it.
+  void RemoveAll(Node& top, std::vector<Value>& removed) {
+    for (Node* at = &top;;) {
+      if (!at->children.empty()) {
+        at = at->children.begin()->get();
+        continue;
+      }
+      Node* const parent = at->parent;
+      const bool last = at == &top;
+      removed.push_back(std::move(at->value));
+      Remove(*at);
+      if (last) return;
+      at = parent;
+    }
   }
 
   // Of a leaf. Its parent may be one then.

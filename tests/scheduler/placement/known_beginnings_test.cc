@@ -84,6 +84,22 @@ TEST(KnownBeginnings, WhatIsGoneIsLessThanWasAskedForUntilItIsThereAgain) {
   }
 }
 
+// A system prompt that is shorter than a node of the index: each conversation has a node of its own.
+TEST(KnownBeginnings, WhatIsGoneOfOneConversationIsThereOfAnotherThatBeginsAlike) {
+  for (const int common : {200, 300}) {
+    KnownBeginnings known;
+    const auto conversation = [&](int which) { return Join(Ids(common), Ids(400, 1000 * which)); };
+    for (const int which : {1, 2}) known.Learn(kOne, kRoom, "", conversation(which));
+    known.Gone(kOne, "", conversation(1), common + 100);
+    EXPECT_EQ(known.Known(kOne, "", conversation(2)), common + 400) << common;
+    EXPECT_EQ(known.Known(kOne, "", conversation(3)), common) << common;
+    known.Gone(kOne, "", conversation(3), common);
+    EXPECT_LT(known.Known(kOne, "", conversation(2)), common) << "of none, where one that begins alike lacks it";
+    known.Learn(kOne, kRoom, "", conversation(9));
+    EXPECT_EQ(known.Known(kOne, "", conversation(5)), common) << common;
+  }
+}
+
 TEST(KnownBeginnings, GoneOfWhatNobodyHasChangesNothing) {
   KnownBeginnings known;
   known.Gone(kOne, "", Ids(100), 50);

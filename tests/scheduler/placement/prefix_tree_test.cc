@@ -156,6 +156,23 @@ TEST(PrefixTree, ASaltIsRemovedWithAllThatBeganUnderIt) {
   EXPECT_THAT(Values(tree.Find("a", TreeIds{1, 2})), ElementsAre(6));
 }
 
+TEST(PrefixTree, ABeginningIsRemovedWithAllThatBeginsWithIt) {
+  ModelTree tree(kChunk);
+  int next = 1;
+  Add(tree, "", {1, 2, 3, 4, 5, 6, 7, 8, 9}, next);  // 1, 2, 3
+  Add(tree, "", {1, 2, 3, 4, 5, 6, 9}, next);        // 4
+  Add(tree, "", {1, 2, 3, 4, 5, 7}, next);           // 5
+  EXPECT_THAT(tree.RemoveBeginning("a", TreeIds{1}), IsEmpty());
+  EXPECT_THAT(tree.RemoveBeginning("", TreeIds{1, 2, 3, 4, 5, 6, 7, 8, 9, 1}), IsEmpty()) << "it has less";
+  EXPECT_THAT(tree.RemoveBeginning("", TreeIds{1, 2, 3, 5, 5}), IsEmpty());
+  EXPECT_THAT(tree.RemoveBeginning("", TreeIds{1, 2, 3, 4, 5, 6}), UnorderedElementsAre(2, 3, 4));
+  EXPECT_THAT(Values(tree.Find("", TreeIds{1, 2, 3, 4, 5, 6})), ElementsAre(1, 5));
+  EXPECT_THAT(tree.RemoveBeginning("", TreeIds{1, 2, 3, 4}), UnorderedElementsAre(1, 5));
+  EXPECT_EQ(tree.nodes(), 0);
+  EXPECT_EQ(tree.tokens(), 0);
+  EXPECT_FALSE(tree.RemoveOldest().has_value());
+}
+
 // A list of chunks, each with all ids up to its own end, in the order of their use.
 class PlainList {
  public:
@@ -231,6 +248,15 @@ class PlainList {
     });
     return removed;
   }
+  std::vector<int> RemoveBeginning(const std::string& salt, const TreeIds& ids) {
+    std::vector<int> removed;
+    std::erase_if(chunks_, [&](const Chunk& chunk) {
+      const bool goes = chunk.salt == salt && First(chunk.ids, ids.size()) == ids;
+      if (goes) removed.push_back(chunk.value);
+      return goes;
+    });
+    return removed;
+  }
   const std::list<Chunk>& chunks() const { return chunks_; }
 
  private:
@@ -251,7 +277,7 @@ TEST(PrefixTree, AgreesWithAPlainList) {
     ASSERT_EQ(known.tokens, list.Find(salt, ids)) << "at step " << step;
     ASSERT_EQ(static_cast<int64_t>(known.nodes.size()), (known.tokens + kChunk - 1) / kChunk);
     longest = std::max(longest, static_cast<int>(known.tokens));
-    switch (random() % 4) {
+    switch (random() % 5) {
       case 0: {
         std::vector<int> values;
         const std::vector<int> dropped = tree.Add(salt, ids, [&](int64_t chunk, int& value, bool fresh) {
@@ -269,8 +295,13 @@ TEST(PrefixTree, AgreesWithAPlainList) {
       case 2:
         ASSERT_EQ(tree.RemoveOldest().value_or(-1), list.RemoveOldest()) << "at step " << step;
         break;
+      case 3:
+        if (ids.empty() || random() % 5 != 0) break;  // or nothing would grow
+        ASSERT_THAT(tree.RemoveBeginning(salt, ids),
+                    ::testing::UnorderedElementsAreArray(list.RemoveBeginning(salt, ids)));
+        break;
       default:
-        if (random() % 50 != 0) break;  // or nothing would grow
+        if (random() % 50 != 0) break;
         ASSERT_THAT(tree.RemoveSalt(salt), ::testing::UnorderedElementsAreArray(list.RemoveSalt(salt)));
         break;
     }
