@@ -100,6 +100,16 @@ def version(binary=BINARY):
     return subprocess.run([binary, "--version"], capture_output=True, text=True).stdout.strip()
 
 
+def trace_events(router, request):
+    """Of a traced request, what `runahead trace` writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "trace.json")
+        subprocess.run([BINARY, "trace", "--router", router, "--request", request, "-o", path], check=True,
+                       stderr=subprocess.DEVNULL)
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)["traceEvents"]
+
+
 def fresh_ids(source, count):
     """Ids never used before, so that no engine finds the prompt in a prefix cache."""
     return [source.choice(VOCABULARY) for _ in range(count)]
