@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -72,9 +73,20 @@ int64_t Exchange::FirstNeeded(int64_t layer, int part) const {
   return FirstSeen(model_.attention(layer).window, last ? job_.bounds.back() - 1 : job_.bounds[part]);
 }
 
-void Exchange::Expect(const FrameId& id, const BufferRef& into, const Reception& received, JobCause source) {
-  if (received.wire() != nullptr) wires_.push_back(received.wire());
-  received_.push_back(Track(received, source, {id.layer, TracePoint::kReceived, into.size, nullptr, received.wire()}));
+Reception Exchange::Coming(const FrameId& id, const BufferRef& into, const Reception& received, JobCause source) {
+  const JobTrace::Transfer transfer{id.layer, TracePoint::kReceived, into.size, nullptr, received.wire()};
+  return Reception(Track(received, source, transfer), received.wire(), received.sum());
+}
+
+void Exchange::Expect(const Reception& coming) {
+  if (coming.wire() != nullptr) wires_.push_back(coming.wire());
+  received_.push_back(coming);
+}
+
+bool Exchange::MayComeAhead(int64_t layer) const {
+  if (layer >= model_.config().layers) return false;
+  const std::optional<absl::Status> free = ring_.Free(layer).status();
+  return free.has_value() && free->ok();
 }
 
 void Exchange::Forward(Edge& to, const FrameId& id, const BufferRef& rows, const Reception& received, bool whole) {

@@ -79,9 +79,13 @@ class Exchange {
   bool has_windows() const;
   // The first token of which the worker of part `part`, or one behind it, attends to KV in the layer.
   int64_t FirstNeeded(int64_t layer, int part) const;
-  // The frame is in `into` once `received` has fired: attention is enqueued then. `source` is whose failure it is when
-  // `received` fires with one.
-  void Expect(const FrameId& id, const BufferRef& into, const Reception& received, JobCause source);
+  // `received` fills `into`. `source` is whose failure it is when that fires with an error, which ends the job. What is
+  // returned fires after it.
+  Reception Coming(const FrameId& id, const BufferRef& into, const Reception& received, JobCause source);
+  // Attention of the layer that is being enqueued waits for it.
+  void Expect(const Reception& coming);
+  // There is such a layer, and its buffer is free by now, before its turn.
+  bool MayComeAhead(int64_t layer) const;
   // `rows` of such a frame, or all of them (`whole`), go on as soon as it is here, checked (cut-through).
   void Forward(Edge& to, const FrameId& id, const BufferRef& rows, const Reception& received, bool whole);
   // The own KV of the layer from token `begin` on.

@@ -26,8 +26,8 @@ void TspExchange::Gather(const std::shared_ptr<Edge>& from, Edge* onward, int64_
       received.Fire(status);
     });
   });
-  const Reception reception(received.event(), wire, sum);
-  Expect(id, into, reception, JobCause::kPeer);
+  const Reception reception = Coming(id, into, Reception(received.event(), wire, sum), JobCause::kPeer);
+  Expect(reception);
   if (onward != nullptr) Forward(*onward, id, into, reception, /*whole=*/true);
 }
 
