@@ -214,7 +214,7 @@ void Session::CountContinuation(const absl::Status& reserved, const Continuation
   if (absl::IsAborted(reserved)) return router_.metrics.CountContinuation(ContinuationResult::kSlower);
   if (!absl::IsNotFound(reserved)) return router_.metrics.CountContinuation(ContinuationResult::kRefused);
   router_.metrics.CountContinuation(ContinuationResult::kGone);
-  router_.known->Gone(*chosen.worker, salt_, prompt_, chosen.least_tokens);
+  router_.known->Gone(*chosen.worker, salt_, prompt_, chosen.least_tokens, lessons_);  // those before it was chosen
 }
 
 bool Session::BeginFromFirst(const absl::Status& refused) {

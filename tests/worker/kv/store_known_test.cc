@@ -195,7 +195,9 @@ TEST_F(KvStoreKnown, WhereACopyHasNoRoomWholeBlocksAreKnown) {
   Leave(SomeIds(300), 200);
   const TokenIds prompt = Joined(SomeIds(300), SomeIds(50, 1));
   const absl::Status refused = store_->Reserve(ForKnown(prompt, kBlocks * kKvBlockTokens, 257)).status();
-  EXPECT_EQ(refused.code(), absl::StatusCode::kNotFound) << "and waiting would not help";
+  EXPECT_EQ(refused.code(), absl::StatusCode::kOutOfRange) << "it is there, and waiting would not help";
+  EXPECT_EQ(store_->Reserve(ForKnown(prompt, kBlocks * kKvBlockTokens, 301)).status().code(),
+            absl::StatusCode::kNotFound);
   EXPECT_EQ(Used(), 0);
   const LeaseId lease = *store_->Reserve(ForKnown(prompt, kBlocks * kKvBlockTokens));
   EXPECT_EQ(store_->SizeOf(lease)->known_tokens, 256);
