@@ -11,11 +11,11 @@ int64_t KnownBeginnings::BytesOf(const Tree& tree) {
 }
 
 void KnownBeginnings::Learn(const Life& worker, int64_t capacity_tokens, absl::string_view salt,
-                            absl::Span<const int32_t> ids) {
+                            absl::Span<const int32_t> ids, uint64_t lesson) {
   if (static_cast<int64_t>(ids.size()) < kLeastKnownTokens) return;
   std::unique_ptr<Tree>& tree = trees_[worker];
   if (tree == nullptr) tree = std::make_unique<Tree>(kChunkTokens);
-  tree->Add(salt, ids, [](int64_t, Nothing&, bool) {});
+  tree->Add(salt, ids, [lesson](int64_t, uint64_t& last, bool) { last = lesson; });
   while (tree->tokens() > capacity_tokens && tree->RemoveOldest()) {
   }
   int64_t bytes = 0;
@@ -36,10 +36,11 @@ int64_t KnownBeginnings::Known(const Life& worker, absl::string_view salt, absl:
   return known < kLeastKnownTokens ? 0 : known;
 }
 
-void KnownBeginnings::Gone(const Life& worker, absl::string_view salt, absl::Span<const int32_t> ids, int64_t least) {
+void KnownBeginnings::Gone(const Life& worker, absl::string_view salt, absl::Span<const int32_t> ids, int64_t least,
+                           uint64_t asked) {
   const auto tree = trees_.find(worker);
   if (tree == trees_.end() || least < 1 || least > static_cast<int64_t>(ids.size())) return;
-  tree->second->RemoveBeginning(salt, ids.first(least));
+  tree->second->RemoveBeginning(salt, ids.first(least), [asked](uint64_t lesson) { return lesson <= asked; });
 }
 
 void KnownBeginnings::Retain(absl::Span<const Life> workers) {

@@ -34,15 +34,17 @@ class KnownBeginnings {
   explicit KnownBeginnings(int64_t most_bytes = kMostKnownBytes) : most_bytes_(most_bytes) {}
 
   // A sequence of these ids has ended at the worker, whose empty store holds so many tokens. What was used longest ago
-  // makes room.
-  void Learn(const Life& worker, int64_t capacity_tokens, absl::string_view salt, absl::Span<const int32_t> ids);
+  // makes room. `lesson` is the caller's number of this news, no lower than those of before.
+  void Learn(const Life& worker, int64_t capacity_tokens, absl::string_view salt, absl::Span<const int32_t> ids,
+             uint64_t lesson);
 
   // Of how many of the first `ids` the worker may have KV: 0, or kLeastKnownTokens at least.
   int64_t Known(const Life& worker, absl::string_view salt, absl::Span<const int32_t> ids) const;
 
-  // The worker has KV of less than `least` of the first `ids`. Known() says less, too, of whatever begins with these,
-  // until it is told otherwise.
-  void Gone(const Life& worker, absl::string_view salt, absl::Span<const int32_t> ids, int64_t least);
+  // The worker has KV of less than `least` of the first `ids`, as it said when it was asked, after lesson `asked`.
+  // Known() says less, too, of whatever begins with these, until it is told otherwise. What was learned later than
+  // `asked` is known all the same: it may be newer than what the worker said.
+  void Gone(const Life& worker, absl::string_view salt, absl::Span<const int32_t> ids, int64_t least, uint64_t asked);
 
   // The workers that are there; what others had is forgotten.
   void Retain(absl::Span<const Life> workers);
@@ -72,8 +74,7 @@ class KnownBeginnings {
   // What a node takes beside its ids: its own fields, its places in two containers, and the heap's share in each.
   static constexpr int64_t kNodeBytes = 512;
 
-  struct Nothing {};
-  using Tree = PrefixTree<Nothing>;
+  using Tree = PrefixTree<uint64_t>;  // of the last lesson that had the node, or one behind it
 
   static int64_t BytesOf(const Tree& tree);
   static Size SizeOfTree(const Tree& tree, std::optional<absl::string_view> salt);

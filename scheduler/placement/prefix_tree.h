@@ -158,14 +158,16 @@ class PrefixTree {
     std::vector<Value> removed;
     const auto root = roots_.find(salt);
     if (root == roots_.end()) return removed;
-    while (!root->second->children.empty()) RemoveAll(**root->second->children.begin(), removed);
+    const auto all = [](const Value&) { return true; };
+    while (!root->second->children.empty()) RemoveAll(**root->second->children.begin(), all, removed);
     roots_.erase(root);
     return removed;
   }
 
-  // Whatever begins with all of `ids`, which are not none, is known no more from the chunk on in which they end.
-  // Returns the values of these chunks.
-  std::vector<Value> RemoveBeginning(absl::string_view salt, absl::Span<const int32_t> ids) {
+  // Whatever begins with all of `ids`, which are not none, is known no more from the chunk on in which they end, but
+  // for chunks of whose values `may_go` says no, and those before them. Returns the values of the chunks that went.
+  template <typename MayGo>
+  std::vector<Value> RemoveBeginning(absl::string_view salt, absl::Span<const int32_t> ids, const MayGo& may_go) {
     std::vector<Value> removed;
     const auto root = roots_.find(salt);
     if (root == roots_.end()) return removed;
@@ -175,11 +177,12 @@ class PrefixTree {
       if (next == at->children.end()) return removed;
       at = next->get();
     }
-    for (;;) {
-      const auto next = at->children.lower_bound(ids);
-      if (next == at->children.end() || !BeginsWith((*next)->ids, ids)) break;
-      RemoveAll(**next, removed);
+    std::vector<Node*> ends;
+    for (auto next = at->children.lower_bound(ids); next != at->children.end() && BeginsWith((*next)->ids, ids);
+         ++next) {
+      ends.push_back(next->get());
     }
+    for (Node* const end : ends) RemoveAll(*end, may_go, removed);
     if (root->second->children.empty()) roots_.erase(root);
     return removed;
   }
@@ -227,19 +230,18 @@ class PrefixTree {
     if (leaf) leaves_.insert({node.used, &node});
   }
 
-  // It, and all that follow it.
-  void RemoveAll(Node& top, std::vector<Value>& removed) {
-    for (Node* at = &top;;) {
-      if (!at->children.empty()) {
-        at = at->children.begin()->get();
-        continue;
-      }
-      Node* const parent = at->parent;
-      const bool last = at == &top;
-      removed.push_back(std::move(at->value));
-      Remove(*at);
-      if (last) return;
-      at = parent;
+  // It, and all that follow it, but for those that may not go, and those before them.
+  template <typename MayGo>
+  void RemoveAll(Node& top, const MayGo& may_go, std::vector<Value>& removed) {
+    std::vector<Node*> nodes = {&top};  // each before those that follow it
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      for (const std::unique_ptr<Node>& child : nodes[i]->children) nodes.push_back(child.get());
+    }
+    for (; !nodes.empty(); nodes.pop_back()) {
+      Node& node = *nodes.back();
+      if (!node.children.empty() || !may_go(node.value)) continue;
+      removed.push_back(std::move(node.value));
+      Remove(node);
     }
   }
 

@@ -20,9 +20,8 @@ void KnownIndex::Learn(const LiveWorker& worker, absl::string_view salt, absl::S
   if (!on_ || !HasBeginnings(worker.capabilities) || Leaves(worker)) return;
   {
     MutexLock lock(mu_);
-    known_.Learn(LifeOf(worker), worker.capabilities.kv_capacity_tokens(), salt, ids);
+    known_.Learn(LifeOf(worker), worker.capabilities.kv_capacity_tokens(), salt, ids, ++lessons_);
   }
-  ++lessons_;
   ForgetOthers();
 }
 
@@ -40,10 +39,11 @@ std::vector<KnownIndex::Found> KnownIndex::Find(absl::Span<const std::shared_ptr
   return found;
 }
 
-void KnownIndex::Gone(const LiveWorker& worker, absl::string_view salt, absl::Span<const int32_t> ids, int64_t least) {
+void KnownIndex::Gone(const LiveWorker& worker, absl::string_view salt, absl::Span<const int32_t> ids, int64_t least,
+                      uint64_t asked) {
   if (worker.capabilities.window() > 0) return;
   MutexLock lock(mu_);
-  known_.Gone(LifeOf(worker), salt, ids, least);
+  known_.Gone(LifeOf(worker), salt, ids, least, asked);
 }
 
 KnownIndex::Rest::Rest(KnownIndex& index, const LiveWorker& worker) : index_(index), worker_(worker.index) {

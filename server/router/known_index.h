@@ -33,7 +33,8 @@ class KnownIndex {
   // The worker has KV of these ids, and keeps it unless it does not say that it does.
   void Learn(const LiveWorker& worker, absl::string_view salt, absl::Span<const int32_t> ids) RUNAHEAD_EXCLUDES(mu_);
 
-  // Rises whenever something was learned: who found nothing may look again.
+  // Rises whenever something is learned: who found nothing may look again. What was learned until a number is there, or
+  // gone, when a worker is asked after that number was read.
   uint64_t lessons() const { return lessons_; }
 
   struct Found {
@@ -58,10 +59,11 @@ class KnownIndex {
     const int worker_;
   };
 
-  // The worker said that it has less than `least` of them. Where windows hide rows that may be so of these ids alone,
-  // and not of longer ones that begin so: then nothing is forgotten, and who asks again loses a call.
-  void Gone(const LiveWorker& worker, absl::string_view salt, absl::Span<const int32_t> ids, int64_t least)
-      RUNAHEAD_EXCLUDES(mu_);
+  // The worker, asked after `asked` lessons (lessons()), said that it has less than `least` of them. What was learned
+  // since stays: the answer may be older. Where windows hide rows that may be so of these ids alone, and not of longer
+  // ones that begin so: then nothing is forgotten, and who asks again loses a call.
+  void Gone(const LiveWorker& worker, absl::string_view salt, absl::Span<const int32_t> ids, int64_t least,
+            uint64_t asked) RUNAHEAD_EXCLUDES(mu_);
 
   // What the worker, or all workers, may have: of all salts, or of one.
   KnownBeginnings::Size SizeOf(const LiveWorker& worker, std::optional<absl::string_view> salt) RUNAHEAD_EXCLUDES(mu_);

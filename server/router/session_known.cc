@@ -214,7 +214,8 @@ void Session::CountContinuation(const absl::Status& reserved, const Continuation
   if (absl::IsAborted(reserved)) return router_.metrics.CountContinuation(ContinuationResult::kSlower);
   if (!absl::IsNotFound(reserved)) return router_.metrics.CountContinuation(ContinuationResult::kRefused);
   router_.metrics.CountContinuation(ContinuationResult::kGone);
-  router_.known->Gone(*chosen.worker, salt_, prompt_, chosen.least_tokens);
+  // lessons_ is of before it was chosen, and so of before it was asked.
+  router_.known->Gone(*chosen.worker, salt_, prompt_, chosen.least_tokens, lessons_);
 }
 
 bool Session::BeginFromFirst(const absl::Status& refused) {

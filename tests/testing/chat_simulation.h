@@ -173,7 +173,7 @@ class ChatSimulation {
     const int64_t known = workers_[choice.worker]->store.Known(prompt);
     if (known >= choice.least) return choice.by_chain ? choice.least : known;
     ++sums_.gone;
-    index_.Gone(LifeOf(choice.worker), "", prompt, choice.least);
+    index_.Gone(LifeOf(choice.worker), "", prompt, choice.least, lessons_);
     return 0;
   }
 
@@ -263,7 +263,7 @@ class ChatSimulation {
   void Keep(int at, absl::Span<const int32_t> ids, const std::vector<int32_t>& blocks) {
     SimulatedStore& store = workers_[at]->store;
     store.Keep(ids, blocks);
-    if (!options_.oracle) index_.Learn(LifeOf(at), store.capacity_tokens(), "", ids);
+    if (!options_.oracle) index_.Learn(LifeOf(at), store.capacity_tokens(), "", ids, ++lessons_);
   }
 
   const SimulationOptions options_;
@@ -271,6 +271,7 @@ class ChatSimulation {
   std::multimap<double, std::function<void()>> events_;  // by when; of equal times the first that was added goes first
   std::vector<std::unique_ptr<Worker>> workers_;
   KnownBeginnings index_;
+  uint64_t lessons_ = 0;
   double now_ = 0, chain_free_s_ = 0;
   Sums sums_;
 };

@@ -44,7 +44,11 @@ Beginnings::Change Beginnings::Add(absl::string_view salt, absl::Span<const int3
       const bool whole = end - begin == kKvBlockTokens;
       const bool lacks = own.hole > kept.hole || (kept.has_x && !own.has_x);
       const bool has_more = own.hole < kept.hole || (own.has_x && !kept.has_x);
-      if (!whole || own.block == kept.block || lacks || !has_more) return;
+      if (!whole || lacks || !has_more) return;
+      if (own.block == kept.block) {  // who kept it before did not have all that lies there
+        kept = own;
+        return;
+      }
       change.forgotten.push_back(kept.block);
     }
     change.kept.push_back(own.block);

@@ -40,7 +40,7 @@ class Beginnings {
   };
   // Token t of `ids` lies in row t % kKvBlockTokens of blocks[t / kKvBlockTokens]; the others as Hit's.
   // What is kept of it already stays where it is, unless the newer block has rows that the older one has not, and lacks
-  // none of its.
+  // none of its. It may be the same block, of which the older sequence did not have all rows.
   Change Add(absl::string_view salt, absl::Span<const int32_t> ids, absl::Span<const int32_t> blocks,
              const std::vector<bool>& of_answer, int64_t hole, bool has_x = false);
   // The block, kept once less, of the end of what was used longest ago; nothing where nothing is kept.

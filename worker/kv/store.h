@@ -167,8 +167,9 @@ class KvStore {
   // for what it is to have at once and what it is to be promised do not fit into what is free and promised to nobody;
   // for a lease that grows, beside others that grow, a 32nd of a store of 8 blocks or more must be left besides, at
   // least a block. OUT_OF_RANGE, naming both sizes:
-  // no empty store could hold total_tokens. NOT_FOUND: there is no lease to share with, or fewer than
-  // least_known_tokens are known. Rows that a window hides take memory all the same: blocks are of all layers.
+  // no empty store could hold total_tokens, or none beside them a block of what is known that is to be copied.
+  // NOT_FOUND: there is no lease to share with, or fewer than least_known_tokens are known. Rows that a window hides
+  // take memory all the same: blocks are of all layers.
   absl::StatusOr<LeaseId> Reserve(const LeaseRequest& request) RUNAHEAD_EXCLUDES(mu_);
   // NOT_FOUND when the lease is unknown, released or expired.
   absl::Status Renew(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
@@ -282,7 +283,7 @@ class KvStore {
   // RESOURCE_EXHAUSTED where a new lease cannot have so many.
   absl::Status CheckRoom(int64_t blocks, bool grows) const RUNAHEAD_REQUIRES(mu_);
   // Of a request for what is known, in a lease of `blocks` blocks for which there is room. NOT_FOUND: too little is
-  // known. RESOURCE_EXHAUSTED: there is none now.
+  // known. RESOURCE_EXHAUSTED: there is none now. OUT_OF_RANGE: enough is known, and there never is.
   absl::StatusOr<KnownPart> HoldKnown(const LeaseRequest& request, int64_t blocks, bool grows) RUNAHEAD_REQUIRES(mu_);
   // At most as many as are free. What was kept and used longest ago goes for them.
   std::vector<int32_t> TakeBlocks(int64_t count) RUNAHEAD_REQUIRES(mu_);

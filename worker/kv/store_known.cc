@@ -33,17 +33,16 @@ absl::Status KvStore::CheckKnownTokens(const LeaseRequest& request) {
 }
 
 // A begun block is copied, so its source takes memory beside the lease's until then. Where there is none for it the
-// lease begins with the whole blocks alone, if these are enough.
+// lease begins with the whole blocks alone, if these are enough. Whoever asked believes that it is there, and is right
+// where memory alone is the matter: NOT_FOUND says that it is not.
 absl::StatusOr<KvStore::KnownPart> KvStore::HoldKnown(const LeaseRequest& request, int64_t blocks, bool grows) {
   const int64_t least = *request.least_known_tokens;
   absl::Span<const int32_t> ids = request.prompt_ids.first(request.rest_handed ? least : request.prompt_tokens - 1);
   for (;;) {
     Beginnings::Hit hit = kept_.Find(request.salt, ids);
     if (hit.tokens < least) {
-      return absl::NotFoundError(
-          absl::StrFormat("KV of the prompt's first %d tokens is here, with memory for a copy of a begun block where "
-                          "that takes one, and least_known_tokens is %d",
-                          hit.tokens, least));
+      return absl::NotFoundError(absl::StrFormat(
+          "KV of the prompt's first %d tokens is here, and least_known_tokens is %d", hit.tokens, least));
     }
     const int64_t whole = hit.tokens / kKvBlockTokens;
     pool_.Share(hit.blocks);  // first: what has a reference is not free any more
@@ -57,8 +56,14 @@ absl::StatusOr<KvStore::KnownPart> KvStore::HoldKnown(const LeaseRequest& reques
       return part;
     }
     pool_.Return(hit.blocks);
-    const bool begun = hit.tokens % kKvBlockTokens > 0, waits = blocks < arena_.blocks();
-    if (!begun || (waits && whole * kKvBlockTokens < least)) return room;
+    if (hit.tokens % kKvBlockTokens == 0) return room;
+    if (whole * kKvBlockTokens < least) {
+      if (blocks < arena_.blocks()) return room;
+      return absl::OutOfRangeError(absl::StrFormat(
+          "KV of the prompt's first %d tokens is here, but beside the request's %d tokens the whole store of this "
+          "worker, which holds %d, has no block left to copy the last rows from; least_known_tokens is %d",
+          hit.tokens, request.total_tokens, arena_.blocks() * kKvBlockTokens, least));
+    }
     ids = ids.first(whole * kKvBlockTokens);
   }
 }

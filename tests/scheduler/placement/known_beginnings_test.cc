@@ -26,7 +26,7 @@ std::vector<int32_t> Join(std::vector<int32_t> a, const std::vector<int32_t>& b)
 
 TEST(KnownBeginnings, ArePerWorkerAndToTheToken) {
   KnownBeginnings known;
-  known.Learn(kOne, kRoom, "", Ids(700));
+  known.Learn(kOne, kRoom, "", Ids(700), 1);
   EXPECT_EQ(known.Known(kOne, "", Ids(900)), 700);
   EXPECT_EQ(known.Known(kOne, "", Join(Ids(601), Ids(50, 5000))), 601);
   EXPECT_EQ(known.Known(kOne, "", Ids(300)), 300);
@@ -37,7 +37,7 @@ TEST(KnownBeginnings, ArePerWorkerAndToTheToken) {
 
 TEST(KnownBeginnings, OfAnotherSaltAreUnknown) {
   KnownBeginnings known;
-  known.Learn(kOne, kRoom, "alice", Ids(700));
+  known.Learn(kOne, kRoom, "alice", Ids(700), 1);
   EXPECT_EQ(known.Known(kOne, "alice", Ids(700)), 700);
   EXPECT_EQ(known.Known(kOne, "bob", Ids(700)), 0);
   EXPECT_EQ(known.Known(kOne, "", Ids(700)), 0);
@@ -45,24 +45,24 @@ TEST(KnownBeginnings, OfAnotherSaltAreUnknown) {
 
 TEST(KnownBeginnings, ShortOnesAreNone) {
   KnownBeginnings known;
-  known.Learn(kOne, kRoom, "", Ids(31));
+  known.Learn(kOne, kRoom, "", Ids(31), 1);
   EXPECT_EQ(known.tokens(), 0);
-  known.Learn(kOne, kRoom, "", Ids(32));
+  known.Learn(kOne, kRoom, "", Ids(32), 1);
   EXPECT_EQ(known.Known(kOne, "", Ids(100)), 32);
   EXPECT_EQ(known.Known(kOne, "", Join(Ids(31), Ids(5, 900))), 0);
 }
 
 TEST(KnownBeginnings, AnotherLifeOfAWorkerKnowsNothing) {
   KnownBeginnings known;
-  known.Learn(kOne, kRoom, "", Ids(100));
+  known.Learn(kOne, kRoom, "", Ids(100), 1);
   EXPECT_EQ(known.Known({1, 2}, "", Ids(100)), 0) << "epoch";
   EXPECT_EQ(known.Known({3, 1}, "", Ids(100)), 0) << "incarnation";
 }
 
 TEST(KnownBeginnings, OfWorkersThatAreNotThereAreForgotten) {
   KnownBeginnings known;
-  known.Learn(kOne, kRoom, "", Ids(100));
-  known.Learn(kTwo, kRoom, "", Ids(200));
+  known.Learn(kOne, kRoom, "", Ids(100), 1);
+  known.Learn(kTwo, kRoom, "", Ids(200), 1);
   known.Retain({kTwo});
   EXPECT_EQ(known.Known(kOne, "", Ids(100)), 0);
   EXPECT_EQ(known.Known(kTwo, "", Ids(200)), 200);
@@ -72,14 +72,14 @@ TEST(KnownBeginnings, OfWorkersThatAreNotThereAreForgotten) {
 TEST(KnownBeginnings, WhatIsGoneIsLessThanWasAskedForUntilItIsThereAgain) {
   for (const int64_t least : {32, 256, 257, 600, 700}) {
     KnownBeginnings known;
-    known.Learn(kOne, kRoom, "", Ids(700));
-    known.Learn(kOne, kRoom, "", Ids(700, 5000));
-    known.Gone(kOne, "", Ids(900), least);
+    known.Learn(kOne, kRoom, "", Ids(700), 1);
+    known.Learn(kOne, kRoom, "", Ids(700, 5000), 1);
+    known.Gone(kOne, "", Ids(900), least, 1);
     const int64_t left = known.Known(kOne, "", Ids(900));
     EXPECT_LT(left, least);
     EXPECT_GE(left, least - 256);
     EXPECT_EQ(known.Known(kOne, "", Ids(700, 5000)), 700) << "that is another one";
-    known.Learn(kOne, kRoom, "", Ids(700));
+    known.Learn(kOne, kRoom, "", Ids(700), 1);
     EXPECT_EQ(known.Known(kOne, "", Ids(900)), 700);
   }
 }
@@ -89,29 +89,43 @@ TEST(KnownBeginnings, WhatIsGoneOfOneConversationIsThereOfAnotherThatBeginsAlike
   for (const int common : {200, 300}) {
     KnownBeginnings known;
     const auto conversation = [&](int which) { return Join(Ids(common), Ids(400, 1000 * which)); };
-    for (const int which : {1, 2}) known.Learn(kOne, kRoom, "", conversation(which));
-    known.Gone(kOne, "", conversation(1), common + 100);
+    for (const int which : {1, 2}) known.Learn(kOne, kRoom, "", conversation(which), 1);
+    known.Gone(kOne, "", conversation(1), common + 100, 1);
     EXPECT_EQ(known.Known(kOne, "", conversation(2)), common + 400) << common;
     EXPECT_EQ(known.Known(kOne, "", conversation(3)), common) << common;
-    known.Gone(kOne, "", conversation(3), common);
+    known.Gone(kOne, "", conversation(3), common, 1);
     EXPECT_LT(known.Known(kOne, "", conversation(2)), common) << "of none, where one that begins alike lacks it";
-    known.Learn(kOne, kRoom, "", conversation(9));
+    known.Learn(kOne, kRoom, "", conversation(9), 1);
     EXPECT_EQ(known.Known(kOne, "", conversation(5)), common) << common;
   }
 }
 
+// What was learned at 5 may be newer than an answer to what was asked after 4.
+TEST(KnownBeginnings, WhatWasLearnedSinceTheWorkerWasAskedIsNotGone) {
+  KnownBeginnings known;
+  known.Learn(kOne, kRoom, "", Join(Ids(500), Ids(100, 5000)), 3);
+  known.Learn(kOne, kRoom, "", Ids(700), 4);
+  known.Learn(kOne, kRoom, "", Ids(500), 5);
+  known.Gone(kOne, "", Ids(900), 300, 4);
+  EXPECT_EQ(known.Known(kOne, "", Ids(900)), 512) << "of a chunk that is known again, all of it";
+  EXPECT_EQ(known.Known(kOne, "", Join(Ids(500), Ids(100, 5000))), 500);
+  EXPECT_EQ(known.tokens(), 512);
+  known.Gone(kOne, "", Ids(900), 300, 5);
+  EXPECT_EQ(known.Known(kOne, "", Ids(900)), 256);
+}
+
 TEST(KnownBeginnings, GoneOfWhatNobodyHasChangesNothing) {
   KnownBeginnings known;
-  known.Gone(kOne, "", Ids(100), 50);
-  known.Learn(kOne, kRoom, "", Ids(100));
-  known.Gone(kOne, "", Ids(100, 900), 50);
-  known.Gone(kOne, "", Ids(600), 500);
+  known.Gone(kOne, "", Ids(100), 50, 1);
+  known.Learn(kOne, kRoom, "", Ids(100), 1);
+  known.Gone(kOne, "", Ids(100, 900), 50, 1);
+  known.Gone(kOne, "", Ids(600), 500, 1);
   EXPECT_EQ(known.Known(kOne, "", Ids(100)), 100);
 }
 
 TEST(KnownBeginnings, NoWorkerIsSaidToHaveMoreThanItCanHold) {
   KnownBeginnings known;
-  for (int i = 0; i < 8; ++i) known.Learn(kOne, 1000, "", Ids(256, 1000 * i));
+  for (int i = 0; i < 8; ++i) known.Learn(kOne, 1000, "", Ids(256, 1000 * i), 1);
   EXPECT_LE(known.tokens(), 1000);
   EXPECT_EQ(known.Known(kOne, "", Ids(256)), 0) << "the oldest";
   EXPECT_EQ(known.Known(kOne, "", Ids(256, 7000)), 256) << "the newest";
@@ -119,8 +133,8 @@ TEST(KnownBeginnings, NoWorkerIsSaidToHaveMoreThanItCanHold) {
 
 TEST(KnownBeginnings, AllTogetherStayWithinTheirBytes) {
   KnownBeginnings known(20 * (512 + 256 * 4));
-  for (int i = 0; i < 30; ++i) known.Learn(kOne, kRoom, "", Ids(256, 1000 * i));
-  known.Learn(kTwo, kRoom, "", Ids(256));
+  for (int i = 0; i < 30; ++i) known.Learn(kOne, kRoom, "", Ids(256, 1000 * i), 1);
+  known.Learn(kTwo, kRoom, "", Ids(256), 1);
   EXPECT_EQ(known.tokens(), 20 * 256);
   EXPECT_EQ(known.Known(kTwo, "", Ids(256)), 256) << "who has most gives way";
   EXPECT_EQ(known.Known(kOne, "", Ids(256, 29000)), 256);
@@ -129,9 +143,9 @@ TEST(KnownBeginnings, AllTogetherStayWithinTheirBytes) {
 
 TEST(KnownBeginnings, AreForgottenOfOneSaltOrOfAll) {
   KnownBeginnings known;
-  known.Learn(kOne, kRoom, "alice", Ids(300));
-  known.Learn(kOne, kRoom, "bob", Ids(400));
-  known.Learn(kTwo, kRoom, "alice", Ids(500));
+  known.Learn(kOne, kRoom, "alice", Ids(300), 1);
+  known.Learn(kOne, kRoom, "bob", Ids(400), 1);
+  known.Learn(kTwo, kRoom, "alice", Ids(500), 1);
   EXPECT_EQ(known.SizeOf(kOne, "alice").tokens, 300);
   EXPECT_EQ(known.SizeOf(kOne).tokens, 700);
   EXPECT_EQ(known.SizeOfAll("alice").tokens, 800);
@@ -143,7 +157,7 @@ TEST(KnownBeginnings, AreForgottenOfOneSaltOrOfAll) {
   EXPECT_EQ(known.Known(kOne, "alice", Ids(300)), 0);
   EXPECT_EQ(known.Known(kTwo, "alice", Ids(500)), 0);
   EXPECT_EQ(known.Known(kOne, "bob", Ids(400)), 400);
-  known.Learn(kOne, kRoom, "alice", Ids(300));
+  known.Learn(kOne, kRoom, "alice", Ids(300), 1);
   EXPECT_EQ(known.Known(kOne, "alice", Ids(300)), 300) << "what comes later is known";
   known.Forget(std::nullopt);
   EXPECT_EQ(known.Known(kOne, "alice", Ids(300)) + known.Known(kOne, "bob", Ids(400)), 0);

@@ -21,6 +21,8 @@ constexpr int64_t kChunk = 4;
 using TreeIds = std::vector<int32_t>;
 using ModelTree = PrefixTree<int>;
 
+constexpr auto kAll = [](int) { return true; };
+
 TreeIds First(const TreeIds& ids, size_t count) {
   return {ids.begin(), ids.begin() + static_cast<int64_t>(std::min(count, ids.size()))};
 }
@@ -162,15 +164,28 @@ TEST(PrefixTree, ABeginningIsRemovedWithAllThatBeginsWithIt) {
   Add(tree, "", {1, 2, 3, 4, 5, 6, 7, 8, 9}, next);  // 1, 2, 3
   Add(tree, "", {1, 2, 3, 4, 5, 6, 9}, next);        // 4
   Add(tree, "", {1, 2, 3, 4, 5, 7}, next);           // 5
-  EXPECT_THAT(tree.RemoveBeginning("a", TreeIds{1}), IsEmpty());
-  EXPECT_THAT(tree.RemoveBeginning("", TreeIds{1, 2, 3, 4, 5, 6, 7, 8, 9, 1}), IsEmpty()) << "it has less";
-  EXPECT_THAT(tree.RemoveBeginning("", TreeIds{1, 2, 3, 5, 5}), IsEmpty());
-  EXPECT_THAT(tree.RemoveBeginning("", TreeIds{1, 2, 3, 4, 5, 6}), UnorderedElementsAre(2, 3, 4));
+  EXPECT_THAT(tree.RemoveBeginning("a", TreeIds{1}, kAll), IsEmpty());
+  EXPECT_THAT(tree.RemoveBeginning("", TreeIds{1, 2, 3, 4, 5, 6, 7, 8, 9, 1}, kAll), IsEmpty()) << "it has less";
+  EXPECT_THAT(tree.RemoveBeginning("", TreeIds{1, 2, 3, 5, 5}, kAll), IsEmpty());
+  EXPECT_THAT(tree.RemoveBeginning("", TreeIds{1, 2, 3, 4, 5, 6}, kAll), UnorderedElementsAre(2, 3, 4));
   EXPECT_THAT(Values(tree.Find("", TreeIds{1, 2, 3, 4, 5, 6})), ElementsAre(1, 5));
-  EXPECT_THAT(tree.RemoveBeginning("", TreeIds{1, 2, 3, 4}), UnorderedElementsAre(1, 5));
+  EXPECT_THAT(tree.RemoveBeginning("", TreeIds{1, 2, 3, 4}, kAll), UnorderedElementsAre(1, 5));
   EXPECT_EQ(tree.nodes(), 0);
   EXPECT_EQ(tree.tokens(), 0);
   EXPECT_FALSE(tree.RemoveOldest().has_value());
+}
+
+TEST(PrefixTree, OfABeginningThatIsRemovedWhatMayNotGoStaysWithWhatIsBeforeIt) {
+  ModelTree tree(kChunk);
+  int next = 1;
+  Add(tree, "", {1, 2, 3, 4, 5, 6, 7, 8, 9}, next);  // 1, 2, 3
+  Add(tree, "", {1, 2, 3, 4, 5, 6, 9}, next);        // 4
+  const auto but = [](int stays) { return [stays](int value) { return value != stays; }; };
+  EXPECT_THAT(tree.RemoveBeginning("", TreeIds{1, 2}, but(2)), UnorderedElementsAre(3, 4));
+  EXPECT_EQ(tree.Find("", TreeIds{1, 2, 3, 4, 5, 6, 7, 8, 9}).tokens, 8);
+  EXPECT_THAT(tree.RemoveBeginning("", TreeIds{1, 2}, but(1)), UnorderedElementsAre(2));
+  EXPECT_EQ(tree.RemoveOldest(), 1);
+  EXPECT_EQ(tree.nodes(), 0);
 }
 
 // A list of chunks, each with all ids up to its own end, in the order of their use.
@@ -248,10 +263,17 @@ class PlainList {
     });
     return removed;
   }
-  std::vector<int> RemoveBeginning(const std::string& salt, const TreeIds& ids) {
+  template <typename MayGo>
+  std::vector<int> RemoveBeginning(const std::string& salt, const TreeIds& ids, const MayGo& may_go) {
+    std::vector<TreeIds> stay;
+    for (const Chunk& chunk : chunks_) {
+      if (chunk.salt == salt && !may_go(chunk.value)) stay.push_back(chunk.ids);
+    }
     std::vector<int> removed;
     std::erase_if(chunks_, [&](const Chunk& chunk) {
-      const bool goes = chunk.salt == salt && First(chunk.ids, ids.size()) == ids;
+      const bool stays = std::any_of(stay.begin(), stay.end(),
+                                     [&](const TreeIds& other) { return First(other, chunk.ids.size()) == chunk.ids; });
+      const bool goes = chunk.salt == salt && First(chunk.ids, ids.size()) == ids && !stays;
       if (goes) removed.push_back(chunk.value);
       return goes;
     });
@@ -295,11 +317,14 @@ TEST(PrefixTree, AgreesWithAPlainList) {
       case 2:
         ASSERT_EQ(tree.RemoveOldest().value_or(-1), list.RemoveOldest()) << "at step " << step;
         break;
-      case 3:
+      case 3: {
         if (ids.empty() || random() % 5 != 0) break;  // or nothing would grow
-        ASSERT_THAT(tree.RemoveBeginning(salt, ids),
-                    ::testing::UnorderedElementsAreArray(list.RemoveBeginning(salt, ids)));
+        const int stays = static_cast<int>(random() % 4);
+        const auto may_go = [stays](int value) { return value % 4 != stays; };
+        ASSERT_THAT(tree.RemoveBeginning(salt, ids, may_go),
+                    ::testing::UnorderedElementsAreArray(list.RemoveBeginning(salt, ids, may_go)));
         break;
+      }
       default:
         if (random() % 50 != 0) break;
         ASSERT_THAT(tree.RemoveSalt(salt), ::testing::UnorderedElementsAreArray(list.RemoveSalt(salt)));

@@ -181,6 +181,35 @@ TEST_F(KnownTest, WhatIsGoneThereIsAskedOfAnotherThatHasLess) {
   EXPECT_EQ(Continuations("taken"), 1);
 }
 
+// The answer ends, and is known, while the worker's word that it has less is under way.
+TEST_F(KnownTest, WhatIsLearnedAfterAWorkerWasAskedIsNotForgottenByItsAnswer) {
+  StartKeeping({.decode = 1});
+  const v1::GenerateRequest next = FirstTurn();
+  Has().Change([](FakeBehaviour& b) { b.decode_until = 2; });
+  Call runs(*stub_, next);
+  Has().AwaitDecodes(2);
+  Has().Change([](FakeBehaviour& b) { b.answers_leases = false; });
+  v1::GenerateRequest again = next;
+  again.mutable_stop()->set_max_tokens(1);
+  Call asks(*stub_, again);
+  Has().AwaitUnanswered(1);
+  Has().Change([](FakeBehaviour& b) { b.decode_until = 1000; });
+  ExpectContinuation(runs.Finish());
+  const double learned = Metric("runahead_known_index_tokens");
+  EXPECT_EQ(learned, kFirstPrompt + kAnswer + kMore + kAnswer - 1);
+  LeaveNothing();
+  Has().Change([](FakeBehaviour& b) {
+    b.has_kept = false;
+    b.answers_leases = true;
+  });
+  ExpectChain(asks.Finish());
+  EXPECT_EQ(Continuations("gone"), 1);
+  EXPECT_EQ(Metric("runahead_known_index_tokens"), learned);
+  ExpectChain(Generate(again));
+  EXPECT_EQ(Continuations("gone"), 2);
+  EXPECT_EQ(Metric("runahead_known_index_tokens"), 0) << "this word is newer";
+}
+
 // Of these ids alone a window may hide what the worker needs: of longer ones that begin so it may have all.
 TEST_F(KnownTest, WhereThereAreWindowsNothingIsForgotten) {
   StartKeeping({.decode = 2}, /*window=*/40);

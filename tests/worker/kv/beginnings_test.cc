@@ -96,6 +96,19 @@ TEST(Beginnings, ABlockWithMoreRowsTakesTheOldersPlace) {
   EXPECT_EQ(hit.hole, 0);
 }
 
+// Who began with it without X kept it first.
+TEST(Beginnings, TheSameBlockIsKeptOnceWithAllThatIsSaidOfIt) {
+  Beginnings kept({});
+  kept.Add("", Ids(256), {0}, PromptOf(256, 256), 0, /*has_x=*/false);
+  EXPECT_FALSE(kept.Find("", Ids(256)).has_x);
+  for (const bool has_x : {true, false}) {
+    const Beginnings::Change change = kept.Add("", Ids(256), {0}, PromptOf(256, 256), 0, has_x);
+    EXPECT_THAT(change.kept, IsEmpty());
+    EXPECT_THAT(change.forgotten, IsEmpty());
+    EXPECT_TRUE(kept.Find("", Ids(256)).has_x);
+  }
+}
+
 TEST(Beginnings, OfASaltAllBlocksGoThatAreNotAnothersToo) {
   Beginnings kept({});
   kept.Add("a", Ids(600), {0, 1, 2}, PromptOf(600, 600), 0);

@@ -20,8 +20,10 @@ class KvStoreGrowth : public KvStoreTest {
     FillAll(lease, prompt);
     return *store_->Open(lease);
   }
-  // kBlockBytes, but of a store that quantises.
-  int64_t BlockBytes() const { return kLayers * kKvBlockTokens * store_->options().stored_row_bytes(); }
+  // kBlockBytes, but of a store that quantises, or has X.
+  int64_t BlockBytes() const {
+    return kLayers * kKvBlockTokens * (store_->options().stored_row_bytes() + store_->options().x_row_bytes);
+  }
   int64_t Used() { return store_->stats().used_bytes / BlockBytes(); }
   int64_t Promised() { return store_->stats().promised_bytes / BlockBytes(); }
   int64_t Growable() { return store_->stats().growable_bytes / BlockBytes(); }

@@ -1,17 +1,18 @@
-// Sequences that end and are kept, and those that begin with them, against a model of the store: every row that one
-// reads is what it wrote itself, or what one with the same ids up to there did; and memory is counted as it should be.
+// Sequences that end and are kept, and those that begin with them, against a model of the store: which requests it
+// takes, how much of each is known, what goes first where memory is needed, and how memory is counted. Every row that
+// one reads is what it wrote itself, or what one with the same ids up to there did.
 #include <algorithm>
 #include <iterator>
 #include <list>
 #include <map>
 #include <optional>
 #include <random>
-#include <set>
 #include <string>
 #include <utility>
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_device.h"
+#include "tests/worker/kv/kept_model.h"
 #include "tests/worker/kv/known_fixture.h"
 
 namespace runahead {
@@ -26,9 +27,8 @@ struct Runner {
   std::string salt;
   TokenIds ids;  // prompt and output, as far as it may go
   int64_t prompt = 0, known = 0, computed = 0, expected = 0;
-  bool grows = false, not_kept = false, complete = false, dead = false, copied = true;
-  bool parked = false;
-  int64_t has = 0;       // blocks
+  bool grows = false, not_kept = false, complete = false, dead = false;
+  KeptModel::Lease model;
   int64_t came = 0;      // tokens, the known ones included, where some came
   int64_t arriving = 0;  // of one that ran elsewhere, tokens whose KV may come from there
   bool rest_handed = false;
@@ -39,14 +39,15 @@ struct Runner {
 struct Loan {
   TokenIds ids;
   KvStore::Lent rows;
+  std::vector<int> blocks;  // of the model
 };
 
 enum class Beginning { kNone, kKnown, kRestHanded, kMoved };
 
-// How the store has rows, and how long the walk is: each row that arrives is quantised.
+// What the store has, and how long the walk is: each row that arrives is quantised.
 struct Walk {
   std::string name;
-  bool quantises = false;
+  bool quantises = false, has_x = false;
   int steps = 0;
 };
 
@@ -58,6 +59,7 @@ class RandomisedKnown : public KvStoreKnown, public ::testing::WithParamInterfac
       options.row_bytes = 32 * sizeof(float);
       options.quantisation = KvQuantisation{{.bits = 8, .group = 32}, DType::kF32, host_.get()};
     }
+    if (GetParam().has_x) options.x_row_bytes = kRowBytes;
     store_ = *KvStore::Create(options, device_, clock_);
   }
   ~RandomisedKnown() override {
@@ -89,29 +91,32 @@ class RandomisedKnown : public KvStoreKnown, public ::testing::WithParamInterfac
       if (in_block == 0 || in_block == kKvBlockTokens - 1 || t % kStride == 0) act(t);
     }
   }
-  std::byte* Row(const Runner& runner, int64_t layer, int64_t token) {
-    const int64_t row = KvArena::RowOf(runner.open->blocks(), token);
-    return store_->arena().Layer(layer).data() + row * store_->options().stored_row_bytes();
+  // Calls `act(row, mark)` for KV of each of the tokens, and for X where it has some: of that the mark is another.
+  template <typename Do>
+  void ForRows(const Runner& runner, int64_t begin, int64_t end, const Do& act) {
+    const std::vector<uint64_t> hashes = Hashes(runner.ids);
+    const auto of_kind = [&](const KvArena& arena, int64_t row_bytes, int64_t layers_before) {
+      for (int64_t layer = 0; layer < kLayers; ++layer) {
+        ForMarks(begin, end, [&](int64_t t) {
+          std::byte* const row = arena.Layer(layer).data() + KvArena::RowOf(runner.open->blocks(), t) * row_bytes;
+          act(row, Mark{layer + layers_before, hashes[t], t});
+        });
+      }
+    };
+    of_kind(store_->arena(), store_->options().stored_row_bytes(), 0);
+    if (runner.open->has_x()) of_kind(*store_->x_arena(), kRowBytes, kLayers);
   }
   void Compute(Runner& runner, int64_t end) {
-    const std::vector<uint64_t> hashes = Hashes(runner.ids);
-    for (int64_t layer = 0; layer < kLayers; ++layer) {
-      ForMarks(runner.computed, end, [&](int64_t t) {
-        const Mark mark{layer, hashes[t], t};
-        std::memcpy(Row(runner, layer, t), &mark, sizeof(mark));
-      });
-    }
+    ForRows(runner, runner.computed, end,
+            [](std::byte* row, const Mark& mark) { std::memcpy(row, &mark, sizeof(mark)); });
     runner.computed = end;
   }
   void Verify(const Runner& runner) {
-    const std::vector<uint64_t> hashes = Hashes(runner.ids);
-    for (int64_t layer = 0; layer < kLayers; ++layer) {
-      ForMarks(0, runner.computed, [&](int64_t t) {
-        Mark mark;
-        std::memcpy(&mark, Row(runner, layer, t), sizeof(mark));
-        ASSERT_EQ(mark, (Mark{layer, hashes[t], t})) << "token " << t << " of " << runner.computed;
-      });
-    }
+    ForRows(runner, 0, runner.computed, [&](const std::byte* row, const Mark& right) {
+      Mark mark;
+      std::memcpy(&mark, row, sizeof(mark));
+      ASSERT_EQ(mark, right) << "token " << right.position << " of " << runner.computed;
+    });
   }
 
   void Reserve(Beginning beginning) {
@@ -140,31 +145,34 @@ class RandomisedKnown : public KvStoreKnown, public ::testing::WithParamInterfac
       runner.arriving = runner.prompt + Pick(runner.expected - runner.prompt + 1);
       request.arriving_tokens = runner.arriving;
     }
+    if (GetParam().has_x && (beginning == Beginning::kNone || beginning == Beginning::kRestHanded)) {
+      request.with_x = Pick(3) != 0;
+      if (request.with_x && !from_known) request.kv_from = Pick(2) == 0 ? 0 : Pick(runner.prompt + 1);
+    }
     request.salt = runner.salt;
     request.not_kept = runner.not_kept;
-    const KvStore::Stats before = store_->stats();
+    const absl::StatusCode expected = model_.Reserve(request, runner.model);
     const absl::StatusOr<LeaseId> id = store_->Reserve(request);
+    ASSERT_EQ(id.status().code(), expected) << id.status();
     if (!id.ok()) {
-      const KvStore::Stats after = store_->stats();
-      ASSERT_TRUE(absl::IsResourceExhausted(id.status()) || (from_known && absl::IsNotFound(id.status())))
-          << id.status();
-      ASSERT_EQ(after.used_bytes, before.used_bytes);
-      ASSERT_EQ(after.kept_bytes, before.kept_bytes);
-      ++refused_;
+      absl::IsNotFound(id.status()) ? ++unknown_ : ++refused_;
       return;
     }
     runner.id = *id;
-    const int64_t comes = std::max(runner.prompt, runner.arriving);
-    runner.has = KvBlocksFor(runner.grows ? std::min(runner.expected, comes + kFirstPortion) : total);
     if (from_known) {
-      runner.known = store_->SizeOf(*id)->known_tokens;
-      ASSERT_GE(runner.known, *request.least_known_tokens);
+      const KvStore::Size size = *store_->SizeOf(*id);
+      const std::vector<bool>& known = runner.model.known_answers;
+      runner.known = size.known_tokens;
+      ASSERT_EQ(runner.known, static_cast<int64_t>(known.size()));
+      ASSERT_EQ(size.known_answer_tokens, std::count(known.begin(), known.end(), true));
+      ASSERT_EQ(size.with_x, runner.model.has_x);
       ASSERT_LT(runner.known, runner.prompt);
       ASSERT_TRUE(!runner.rest_handed || runner.known == *request.least_known_tokens);
       runner.complete = !runner.rest_handed;
-      runner.copied = runner.known % kKvBlockTokens == 0;
       ++hits_;
+      hits_with_x_ += size.with_x ? 1 : 0;
     }
+    x_instead_ += request.kv_from > 0 ? 1 : 0;
     runners_.push_back(std::move(runner));
   }
 
@@ -176,6 +184,9 @@ class RandomisedKnown : public KvStoreKnown, public ::testing::WithParamInterfac
           runner.arriving == 0 ? runner.prompt : runner.prompt + Pick(runner.arriving - runner.prompt + 1);
       for (int64_t layer = 0; layer < kLayers; ++layer) {
         ASSERT_TRUE(Fill(runner.id, layer, runner.known, end).ok());
+        if (!runner.model.has_x) continue;
+        absl::StatusOr<KvStore::Write> x = store_->BeginWrite(runner.id, layer, runner.known, end, SliceKind::kX);
+        ASSERT_TRUE(x.ok() && x->Commit().Wait().ok());
       }
       if (runner.arriving > 0) {
         ASSERT_EQ(store_->EndArrival(runner.id, end), absl::OkStatus());
@@ -191,29 +202,30 @@ class RandomisedKnown : public KvStoreKnown, public ::testing::WithParamInterfac
       ASSERT_EQ(open.ok(), !runner.dead) << open.status();
       if (!open.ok()) return;
       runner.open = *std::move(open);
-      ASSERT_EQ(static_cast<int64_t>(runner.open->blocks().size()), runner.has);
+      runner.model.open = true;
+      ASSERT_EQ(runner.open->blocks().size(), runner.model.blocks.size());
       MakeCopies(*runner.open);
-      runner.copied = true;
+      model_.EndCopies(runner.model);
       runner.computed = runner.known;
       if (runner.came > 0) Compute(runner, runner.came);
       return;
     }
     const int64_t end = std::min<int64_t>(static_cast<int64_t>(runner.ids.size()), runner.computed + 1 + Pick(300));
-    if (runner.grows && KvBlocksFor(end) > runner.has) {
-      const int64_t more = KvBlocksFor(end) - runner.has;
-      const bool fits = more <= kManyBlocks - InUse();
+    if (runner.grows && KvBlocksFor(end) > static_cast<int64_t>(runner.model.blocks.size())) {
+      const bool fits = model_.Grow(runner.model, end);
       ASSERT_EQ(runner.open->Grow(end).ok(), fits);
       if (!fits) return;
-      runner.has += more;
     }
     Compute(runner, end);
+    if (runner.computed < runner.prompt || Pick(4) != 0) return;
+    Keep(runner, runner.prompt);  // while it goes on
   }
   // All of what it began with, or some of it; of one that has ended or was parked nothing.
   void Lend(const Runner& runner) {
     const int64_t tokens = runner.known == 0 ? 1 : 1 + Pick(runner.known);
     absl::StatusOr<KvStore::Lent> lent = store_->LendKnown(runner.id, tokens);
     ASSERT_EQ(lent.ok(), runner.known > 0 && !runner.dead) << lent.status();
-    if (lent.ok()) loans_.push_back({runner.ids, *std::move(lent)});
+    if (lent.ok()) loans_.push_back({runner.ids, *std::move(lent), model_.Lend(runner.model, tokens)});
   }
   void EndLoan(std::list<Loan>::iterator loan) {
     const std::vector<uint64_t> hashes = Hashes(loan->ids);
@@ -228,45 +240,52 @@ class RandomisedKnown : public KvStoreKnown, public ::testing::WithParamInterfac
         begin += span.tokens;
       }
     }
+    model_.Return(loan->blocks);
     loans_.erase(loan);
     ++lent_;
   }
   void Park(Runner& runner) {
     if (!runner.open.has_value() || !runner.grows) return;
     runner.open->Park(runner.prompt);
+    model_.Park(runner.model, runner.prompt);
     runner.computed = 0;
     runner.known = 0;
-    runner.has = 0;
-    runner.parked = true;
     ++parked_;
   }
   void Forget() {
     const KvStore::Stats before = store_->stats();
     const char* const salts[] = {"", "a"};
     const int64_t which = Pick(3);
-    const int64_t freed = store_->Forget(which < 2 ? std::optional<absl::string_view>(salts[which]) : std::nullopt);
+    const auto salt = which < 2 ? std::optional<absl::string_view>(salts[which]) : std::nullopt;
+    const int64_t freed = store_->Forget(salt);
+    model_.Forget(salt);
     const KvStore::Stats after = store_->stats();
     ASSERT_EQ(before.kept_bytes - after.kept_bytes, freed);
     ASSERT_EQ(after.used_bytes, before.used_bytes);
     ASSERT_TRUE(which < 2 || after.kept_bytes == 0);
     if (freed > 0) ++forgotten_;
   }
+  void Keep(Runner& runner, int64_t tokens) {
+    const absl::Span<const int32_t> ids = absl::MakeSpan(runner.ids).first(tokens);
+    runner.open->Keep(ids);
+    model_.Keep(runner.model, ids);
+    ++kept_;
+  }
   void Close(std::list<Runner>::iterator runner) {
     if (runner->open.has_value()) {
       Verify(*runner);
-      if (Pick(5) != 0) {
-        runner->open->Keep(absl::MakeSpan(runner->ids).first(runner->computed));
-        ++kept_;
-      }
+      if (Pick(5) != 0) Keep(*runner, runner->computed);
     } else if (!runner->dead) {
       store_->Release(runner->id);
     }
+    model_.Close(runner->model);
     runners_.erase(runner);
   }
   void Act(std::list<Runner>::iterator runner) {
     switch (Pick(10)) {
       case 0:
         store_->Release(runner->id);
+        model_.Release(runner->model);
         runner->dead = true;
         if (!runner->open.has_value()) runners_.erase(runner);
         return;
@@ -286,41 +305,27 @@ class RandomisedKnown : public KvStoreKnown, public ::testing::WithParamInterfac
     }
   }
 
-  // What of the store the living ones have: what is shared, as their own blocks say it, counts once.
-  int64_t InUse() const {
-    std::set<int32_t> of_open;
-    for (const Runner& runner : runners_) {
-      if (runner.open.has_value()) of_open.insert(runner.open->blocks().begin(), runner.open->blocks().end());
-    }
-    const int64_t used = store_->stats().used_bytes / BlockBytes();
-    // Blocks of those that are not open are not to be seen: none of them where all are.
-    const bool all_open =
-        std::all_of(runners_.begin(), runners_.end(), [](const Runner& runner) { return runner.open.has_value(); });
-    const auto seen = static_cast<int64_t>(of_open.size());
-    EXPECT_TRUE(all_open && loans_.empty() ? used == seen : used >= seen)
-        << used << " in use, and " << seen << " of open ones";
-    return used;
-  }
   void Check() {
-    InUse();
     const KvStore::Stats stats = store_->stats();
+    ASSERT_EQ(Used(), model_.used());
+    ASSERT_EQ(Kept(), model_.kept());
+    ASSERT_EQ(Evicted(), model_.evicted());
+    ASSERT_EQ(Promised(), model_.promised());
     ASSERT_LE(stats.used_bytes + stats.kept_bytes, stats.capacity_bytes);
     ASSERT_EQ(stats.leases, std::count_if(runners_.begin(), runners_.end(), [](const Runner& r) { return !r.dead; }));
-    int64_t most = 0;  // without sharing
-    for (const Runner& runner : runners_) most += runner.has + (runner.copied ? 0 : 1);
-    for (const Loan& loan : loans_) most += KvBlocksFor(loan.rows.end());
-    ASSERT_LE(stats.used_bytes / BlockBytes(), most);
   }
 
   const std::shared_ptr<Device> host_ = *NewCpuDevice({.threads = 1});
   std::mt19937 random_{11};
   int moved_ = 0;
+  KeptModel model_{kManyBlocks};
   std::list<Runner> runners_;
   std::list<Loan> loans_;
-  int refused_ = 0, hits_ = 0, parked_ = 0, kept_ = 0, lent_ = 0, forgotten_ = 0;
+  int unknown_ = 0, hits_with_x_ = 0, x_instead_ = 0, refused_ = 0, hits_ = 0, parked_ = 0, kept_ = 0, lent_ = 0,
+      forgotten_ = 0;
 };
 
-TEST_P(RandomisedKnown, EveryoneReadsItsOwnAndNothingLeaks) {
+TEST_P(RandomisedKnown, IsKnownForAsLongAsItsTurnToGoHasNotComeAndReadAsItWasWritten) {
   for (int step = 0; step < GetParam().steps; ++step) {
     const int64_t action = Pick(12);
     if (action < 4) {
@@ -328,7 +333,11 @@ TEST_P(RandomisedKnown, EveryoneReadsItsOwnAndNothingLeaks) {
       if (runners_.size() < 12) Reserve(beginnings[action]);
     } else if (action == 4 && Pick(2000) == 0) {
       store_->BeginEpoch(store_->epoch() + 1);
-      for (Runner& runner : runners_) runner.dead = true;
+      for (Runner& runner : runners_) {
+        runner.dead = true;
+        model_.Release(runner.model);
+      }
+      model_.Forget(std::nullopt);
       std::erase_if(runners_, [](const Runner& runner) { return !runner.open.has_value(); });
       ASSERT_EQ(store_->stats().kept_bytes, 0);
     } else if (action == 5 && Pick(300) == 0) {
@@ -340,7 +349,10 @@ TEST_P(RandomisedKnown, EveryoneReadsItsOwnAndNothingLeaks) {
     if (HasFailure()) FAIL() << "at step " << step;
   }
   const int share = GetParam().steps / 2000;  // or the walk does not get far enough to mean something
+  EXPECT_GT(unknown_, 10 * share);
   EXPECT_GT(refused_, share);
+  EXPECT_EQ(hits_with_x_ > 10 * share, GetParam().has_x);
+  EXPECT_EQ(x_instead_ > 10 * share, GetParam().has_x);
   EXPECT_GT(moved_, 10 * share);
   EXPECT_GT(hits_, 50 * share);
   EXPECT_GT(parked_, 5 * share);
@@ -359,8 +371,9 @@ TEST_P(RandomisedKnown, EveryoneReadsItsOwnAndNothingLeaks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Stores, RandomisedKnown,
-                         ::testing::Values(Walk{"OfRowsAsTheyCome", false, 200'000},
-                                           Walk{"OfRowsInEightBits", true, 20'000}),
+                         ::testing::Values(Walk{"OfRowsAsTheyCome", false, false, 200'000},
+                                           Walk{"OfKvAndX", false, true, 100'000},
+                                           Walk{"OfRowsInEightBits", true, false, 20'000}),
                          [](const auto& walk) { return walk.param.name; });
 
 }  // namespace

@@ -195,7 +195,9 @@ TEST_F(KvStoreKnown, WhereACopyHasNoRoomWholeBlocksAreKnown) {
   Leave(SomeIds(300), 200);
   const TokenIds prompt = Joined(SomeIds(300), SomeIds(50, 1));
   const absl::Status refused = store_->Reserve(ForKnown(prompt, kBlocks * kKvBlockTokens, 257)).status();
-  EXPECT_EQ(refused.code(), absl::StatusCode::kNotFound) << "and waiting would not help";
+  EXPECT_EQ(refused.code(), absl::StatusCode::kOutOfRange) << "it is there, and waiting would not help";
+  EXPECT_EQ(store_->Reserve(ForKnown(prompt, kBlocks * kKvBlockTokens, 301)).status().code(),
+            absl::StatusCode::kNotFound);
   EXPECT_EQ(Used(), 0);
   const LeaseId lease = *store_->Reserve(ForKnown(prompt, kBlocks * kKvBlockTokens));
   EXPECT_EQ(store_->SizeOf(lease)->known_tokens, 256);
@@ -249,24 +251,24 @@ TEST_F(KvStoreKnown, ALeaseThatEndsBeforeItsCopyGivesTheSourceBack) {
   EXPECT_EQ(Kept(), 2);
 }
 
-// All rows are computed again by then, those of the known answer as a prompt's.
+// All rows are computed again by then: those of the known answer as a prompt's, those of its own answer as output.
 TEST_F(KvStoreKnown, OneThatWasParkedIsKeptAsItIsComputedAgain) {
   Leave(SomeIds(300), 200);
-  const TokenIds prompt = Joined(SomeIds(300), SomeIds(300, 1));
+  const TokenIds prompt = Joined(SomeIds(300), SomeIds(300, 1)), all = Joined(prompt, SomeIds(50, 2));
   LeaseRequest grows = ForKnown(prompt, 700);
-  grows.expected_tokens = 600;
+  grows.expected_tokens = 650;
   {
     KvStore::Sequence sequence = *store_->Open(*store_->Reserve(grows));
-    sequence.Park(600);
-    sequence.Keep(prompt);
+    sequence.Park(650);
+    sequence.Keep(all);
     EXPECT_EQ(Kept(), 2) << "it has nothing";
-    ASSERT_EQ(sequence.Grow(600), absl::OkStatus());
-    FillRows(sequence, prompt, 0, 600);
-    sequence.Keep(prompt);
+    ASSERT_EQ(sequence.Grow(650), absl::OkStatus());
+    FillRows(sequence, all, 0, 650);
+    sequence.Keep(all);
   }
-  const KvStore::Size size = *store_->SizeOf(*store_->Reserve(ForKnown(prompt, 700)));
-  EXPECT_EQ(size.known_tokens, 599);
-  EXPECT_EQ(size.known_answer_tokens, 256 - 200) << "of the older one's block";
+  const KvStore::Size size = *store_->SizeOf(*store_->Reserve(ForKnown(Joined(all, SomeIds(20, 3)), 700)));
+  EXPECT_EQ(size.known_tokens, 650);
+  EXPECT_EQ(size.known_answer_tokens, 256 - 200 + 50) << "of the older one's block, and its own";
 }
 
 TEST_F(KvStoreKnown, AnEpochsEndForgetsAllAndTheDeadKeepNothing) {

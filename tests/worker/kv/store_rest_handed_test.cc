@@ -171,10 +171,10 @@ TEST_F(KvStoreRestHanded, OfABegunBlockRowsAreLentFromWhereTheyLie) {
   EXPECT_EQ(FirstWrongOf(*store_->LendKnown(lease, 550), ids), 550) << "its own by now";
 }
 
-TEST_F(KvStoreRestHanded, WithoutMemoryForACopyOfABegunBlockItIsNotFound) {
+TEST_F(KvStoreRestHanded, WithoutMemoryForACopyOfABegunBlockItIsRefusedThoughItIsThere) {
   Leave(SomeIds(600), 400);
   const TokenIds ids = Joined(SomeIds(550), SomeIds(200, 1));
-  EXPECT_EQ(Code(ForRest(ids, kBlocks * kBlock, 550)), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Code(ForRest(ids, kBlocks * kBlock, 550)), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(Used(), 0);
   EXPECT_EQ(Code(ForRest(ids, kBlocks * kBlock, 2 * kBlock)), absl::StatusCode::kOk);
 }

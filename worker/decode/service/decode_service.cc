@@ -152,7 +152,7 @@ grpc::ServerUnaryReactor* DecodeService::Reserve(grpc::CallbackServerContext* co
   bool with_x = wanted.with_x;
   if (lease.ok() && wanted.least_known_tokens.has_value()) {
     const absl::StatusOr<KvStore::Size> size = store_.SizeOf(*lease);
-    if (!size.ok()) return Reply(context, size.status());  // the epoch ended meanwhile
+    if (!size.ok()) return Reply(context, absl::UnavailableError("epoch: this worker lost its router just now"));
     reply->set_known_tokens(static_cast<int32_t>(size->known_tokens));
     reply->set_known_output_tokens(static_cast<int32_t>(size->known_answer_tokens));
     if (!wanted.rest_handed) reply->set_handed_tokens(reply->known_tokens());
