@@ -174,9 +174,13 @@ class FleetQueue {
     int64_t waiting = 0;  // requests that wait for that already
     KnownWays ways;       // to begin behind it
   };
-  // Whether a prompt waits for that; `alone`: as ExpectPlaced.
+  // Whether a prompt waits for that; `alone`: as ExpectPlaced. Of a slot and memory there it asks nothing.
   bool PaysToWait(const ChainRequest& request, const Coming& coming, absl::Duration alone,
                   const PartitionTable& table) const RUNAHEAD_EXCLUDES(mu_);
+
+  // Whether the worker is expected to have a slot and memory for the ticket's request once it has that (HasRoomBehind).
+  bool HasRoomBehind(const Ticket& ticket, const LiveWorker& worker, const DecodeNeed& need,
+                     const ComingLease& coming) const RUNAHEAD_EXCLUDES(mu_);
 
   // Decode workers to ask for a lease, the best first: all members of `chain` reach them, and they keep nothing of what
   // it needs for older tickets. Errors as RankDecodeWorkers.

@@ -192,13 +192,16 @@ class Session {
   // Continue, or false: it is to be computed. Nothing: it has given its place back and takes another one, for a chain
   // that begins behind what is known, or because it waited for one that begins alike in vain.
   Task<absl::StatusOr<std::optional<bool>>> LookAgain(bool after_full, const std::function<void()>& settled);
-  // That the worker leaves open which is asked first for a lease; none where that keeps no prompts, or there is none.
-  KnownWays WaysWhereItGoes() const;
+  // The worker which is asked first for a lease, with no ways where that keeps no prompts; none where there is none.
+  ComingBeginnings::Destination WhereItGoes() const;
   // Of these, those that it may go itself, rather than use its place.
   KnownWays OwnWays(KnownWays ways) const;
-  // Until KV of a prompt that begins alike is there, or will not be, or it has waited for long enough. `alone`: what it
-  // expected without waiting.
-  Task<absl::Status> AwaitAlike(const ComingBeginnings::Awaited& awaited, absl::Duration alone);
+  // Where a prompt is computed that begins alike, and that pays, gives its place back and waits until KV of it is
+  // there, or will not be, or it has waited for long enough: true. Else it is to be computed: false, and others may
+  // wait for it, which goes `to` there. `alone`: what it expects without waiting.
+  Task<absl::StatusOr<bool>> AwaitAlike(absl::Duration alone, ComingBeginnings::Destination to,
+                                        const std::function<void()>& settled);
+  bool PaysToWait(const ComingBeginnings::Alike& alike, absl::Duration alone) const;
   // Where its chain was to begin behind what a worker has, which that does not give: it is to compute the whole prompt.
   // False where it does so already.
   bool BeginFromFirst(const absl::Status& refused);

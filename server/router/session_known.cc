@@ -140,30 +140,22 @@ Task<absl::StatusOr<std::optional<bool>>> Session::LookAgain(bool after_full, co
     if (behind_) co_return std::nullopt;
   }
   if (role_.later()) co_return false;  // it has waited for its siblings
-  const std::shared_ptr<const PartitionTable> table = router_.table.Get();
-  const absl::Duration alone = router_.queue.ExpectPlaced(run_->placement(), chain_, *table);
-  const absl::Time now = router_.clock.Now();
-  ComingBeginnings::Entered entered =
-      router_.coming->Enter(salt_, prompt_, now + alone, WaysWhereItGoes(), [&](const ComingBeginnings::Alike& alike) {
-        const FleetQueue::Coming coming{alike.tokens, alike.ready - now, alike.waiting, OwnWays(alike.ways)};
-        return !has_waited_ && router_.queue.PaysToWait(chain_, coming, alone, *table);
-      });
-  coming_ = std::move(entered.computed);
-  if (coming_ != nullptr) co_return false;
-  run_.reset();  // others may use the chain
-  settled();
-  router_.metrics.CountBeginningAwaited();
-  RUNAHEAD_CO_RETURN_IF_ERROR(co_await AwaitAlike(*entered.awaited, alone));
+  const absl::Duration alone = router_.queue.ExpectPlaced(run_->placement(), chain_, *router_.table.Get());
+  RUNAHEAD_CO_ASSIGN_OR_RETURN(const bool waited, co_await AwaitAlike(alone, WhereItGoes(), settled));
+  if (!waited) co_return false;
   RUNAHEAD_CO_ASSIGN_OR_RETURN(const bool continued, co_await Continue(settled));
   co_return continued ? std::optional<bool>(true) : std::nullopt;
 }
 
-KnownWays Session::WaysWhereItGoes() const {
-  const DecodeLease::Need need = max_tokens_ > 1 ? NeedOfDecode() : NeedOfOneToken();
+ComingBeginnings::Destination Session::WhereItGoes() const {
+  const bool one = max_tokens_ == 1;
+  const DecodeLease::Need need = one ? NeedOfOneToken() : NeedOfDecode();
   const auto workers = router_.queue.RankDecode(*ticket_, need.of_worker(), run_->placement().chain);
   if (!workers.ok()) return {};
   for (const std::shared_ptr<const LiveWorker>& worker : *workers) {
-    if (!need.keeps || KeepsPrompts(*worker)) return WaysOfPrompt(*worker);
+    if (!need.keeps || KeepsPrompts(*worker)) {
+      return {.worker = worker, .ways = WaysOfPrompt(*worker), .need = need.of_worker(), .returned = one};
+    }
   }
   return {};
 }
@@ -180,25 +172,51 @@ void Session::PromptGoesToLease() {
   if (!LeavesPrompt()) {
     coming_.reset();
   } else if (coming_ != nullptr) {
-    coming_->GoesTo(WaysOfPrompt(lease_->worker()));
+    coming_->GoesTo(lease_->live(), WaysOfPrompt(lease_->worker()));
   }
+}
+
+bool Session::PaysToWait(const ComingBeginnings::Alike& alike, absl::Duration alone) const {
+  const KnownWays ways = OwnWays(alike.to.ways);
+  if (has_waited_ || alike.to.worker == nullptr || (!ways.rows && !ways.chain)) return false;
+  const absl::Duration wait = alike.ready - router_.clock.Now();
+  const int64_t block = std::max<int64_t>(1, alike.to.worker->capabilities.kv_block_tokens());
+  const ComingLease lease{.need = alike.to.need,
+                          .reserved = alike.to.reserved,
+                          .returned = alike.to.returned,
+                          .shared_tokens = alike.tokens / block * block,
+                          .waiting = alike.waiting,
+                          .in_s = absl::ToDoubleSeconds(wait)};
+  return router_.queue.HasRoomBehind(*ticket_, *alike.to.worker, NeedOfAnswer().of_worker(), lease) &&
+         router_.queue.PaysToWait(chain_, {alike.tokens, wait, alike.waiting, ways}, alone, *router_.table.Get());
 }
 
 // By itself it would have had its first token long before twice the time that it expected: it waits no longer for one
 // that is late.
-Task<absl::Status> Session::AwaitAlike(const ComingBeginnings::Awaited& awaited, absl::Duration alone) {
+Task<absl::StatusOr<bool>> Session::AwaitAlike(absl::Duration alone, ComingBeginnings::Destination to,
+                                               const std::function<void()>& settled) {
+  ComingBeginnings::Entered entered =
+      router_.coming->Enter(salt_, prompt_, router_.clock.Now(), alone, std::move(to),
+                            [&](const ComingBeginnings::Alike& alike) { return PaysToWait(alike, alone); });
+  coming_ = std::move(entered.computed);
+  if (coming_ != nullptr) co_return false;
+  run_.reset();  // others may use the chain
+  settled();
+  router_.metrics.CountBeginningAwaited();
+  CancelToken& over = entered.awaited->over();
   Wake wake;
   const auto notify = [&wake] { wake.Notify(); };
-  const CancelToken::Subscription on_over = awaited.over().OnCancel(notify), on_cancel = cancel_.OnCancel(notify);
+  const CancelToken::Subscription on_over = over.OnCancel(notify), on_cancel = cancel_.OnCancel(notify);
   const bool timed = alone > absl::ZeroDuration();
   const absl::Time until = timed ? router_.clock.Now() + std::max(2 * alone, kLeastAwaited) : absl::InfiniteFuture();
-  while (!awaited.over().cancelled() && !cancel_.cancelled() && router_.clock.Now() < std::min(until, deadline_)) {
+  while (!over.cancelled() && !cancel_.cancelled() && router_.clock.Now() < std::min(until, deadline_)) {
     co_await wake.Until(router_.clock, std::min(until, deadline_));
   }
   report_.Lap(TtftStage::kQueue);
-  has_waited_ = !awaited.over().cancelled();
+  has_waited_ = !over.cancelled();
   RUNAHEAD_CO_RETURN_IF_ERROR(cancel_.status());
-  co_return InTime("while a prompt that begins alike was computed");
+  RUNAHEAD_CO_RETURN_IF_ERROR(InTime("while a prompt that begins alike was computed"));
+  co_return true;
 }
 
 // Where no times are known, nobody knows what the beginning saves. The tail draws one token, steps the others.
