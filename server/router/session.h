@@ -202,6 +202,8 @@ class Session {
   Task<absl::StatusOr<bool>> AwaitAlike(absl::Duration alone, ComingBeginnings::Destination to,
                                         const std::function<void()>& settled);
   bool PaysToWait(const ComingBeginnings::Alike& alike, absl::Duration alone) const;
+  // When it would wait for that no longer.
+  absl::Time WaitsUntil(const ComingBeginnings::Alike& alike, absl::Duration alone) const;
   // Where its chain was to begin behind what a worker has, which that does not give: it is to compute the whole prompt.
   // False where it does so already.
   bool BeginFromFirst(const absl::Status& refused);
@@ -323,7 +325,8 @@ class Session {
   v1::Plan plan_;  // of what was started last
   bool told_started_ = false;
   bool left_prompt_ = false;  // LeavePrompt has been called
-  bool has_waited_ = false;   // for prompts that begin alike, for as long as it may
+  // For prompts that begin alike, however many there are, from its first wait on.
+  absl::Time waits_until_ = absl::InfiniteFuture();
   std::optional<Answer> answer_;
   // The run goes before the lease: first nothing is written to it any more, then it is given back.
   std::unique_ptr<DecodeLease> lease_;

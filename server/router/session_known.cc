@@ -19,8 +19,16 @@ constexpr char kContinuation[] = "continuation";
 // So many workers are asked for a beginning: each ask in vain takes a round trip.
 constexpr size_t kMostAsked = 2;
 
-// For a prompt that takes next to no time, a step of others that comes first is long.
-constexpr absl::Duration kLeastAwaited = absl::Seconds(1);
+// One that begins alike may be late by half of what was expected: as much as prompts differ beside what else runs. For
+// one that takes next to no time, a step of others that comes first is long.
+constexpr int kLateBy = 2;
+constexpr absl::Duration kLeastLate = absl::Milliseconds(250);
+// Where no times are known, nobody knows what is late either. A worker that hangs is given up sooner.
+constexpr absl::Duration kAwaitedUntimed = absl::Seconds(10);
+
+absl::Duration MayBeLate(absl::Duration expected) {
+  return std::max(expected / kLateBy, kLeastLate);
+}
 
 }  // namespace
 
@@ -178,8 +186,10 @@ void Session::PromptGoesToLease() {
 
 bool Session::PaysToWait(const ComingBeginnings::Alike& alike, absl::Duration alone) const {
   const KnownWays ways = OwnWays(alike.to.ways);
-  if (has_waited_ || alike.to.worker == nullptr || (!ways.rows && !ways.chain)) return false;
-  const absl::Duration wait = alike.ready - router_.clock.Now();
+  if (alike.to.worker == nullptr || (!ways.rows && !ways.chain)) return false;
+  const absl::Time now = router_.clock.Now();
+  if (std::max(now, alike.ready) >= WaitsUntil(alike, alone)) return false;
+  const absl::Duration wait = alike.ready - now;
   const int64_t block = std::max<int64_t>(1, alike.to.worker->capabilities.kv_block_tokens());
   const ComingLease lease{.need = alike.to.need,
                           .reserved = alike.to.reserved,
@@ -191,29 +201,41 @@ bool Session::PaysToWait(const ComingBeginnings::Alike& alike, absl::Duration al
          router_.queue.PaysToWait(chain_, {alike.tokens, wait, alike.waiting, ways}, alone, *router_.table.Get());
 }
 
-// By itself it would have had its first token long before twice the time that it expected: it waits no longer for one
-// that is late.
+// It is worth a wait that is shorter than what it takes by itself, and no more than half as long again. One that is
+// later than that may never come.
+absl::Time Session::WaitsUntil(const ComingBeginnings::Alike& alike, absl::Duration alone) const {
+  const absl::Time now = router_.clock.Now();
+  if (alone <= absl::ZeroDuration()) return std::min(waits_until_, now + kAwaitedUntimed);
+  const bool expected = alike.takes > absl::ZeroDuration();
+  const absl::Duration late = MayBeLate(expected ? std::min(alike.takes, alone) : alone);
+  return std::min(waits_until_, (expected ? alike.ready : now) + late);
+}
+
 Task<absl::StatusOr<bool>> Session::AwaitAlike(absl::Duration alone, ComingBeginnings::Destination to,
                                                const std::function<void()>& settled) {
+  absl::Time until;
+  const absl::Time now = router_.clock.Now();
   ComingBeginnings::Entered entered =
-      router_.coming->Enter(salt_, prompt_, router_.clock.Now(), alone, std::move(to),
-                            [&](const ComingBeginnings::Alike& alike) { return PaysToWait(alike, alone); });
+      router_.coming->Enter(salt_, prompt_, now, alone, std::move(to), [&](const ComingBeginnings::Alike& alike) {
+        until = std::min(WaitsUntil(alike, alone), deadline_);
+        return PaysToWait(alike, alone);
+      });
   coming_ = std::move(entered.computed);
   if (coming_ != nullptr) co_return false;
   run_.reset();  // others may use the chain
   settled();
+  const bool timed = alone > absl::ZeroDuration();
+  waits_until_ = std::min(waits_until_, now + (timed ? alone + MayBeLate(alone) : kAwaitedUntimed));
   router_.metrics.CountBeginningAwaited();
   CancelToken& over = entered.awaited->over();
   Wake wake;
   const auto notify = [&wake] { wake.Notify(); };
   const CancelToken::Subscription on_over = over.OnCancel(notify), on_cancel = cancel_.OnCancel(notify);
-  const bool timed = alone > absl::ZeroDuration();
-  const absl::Time until = timed ? router_.clock.Now() + std::max(2 * alone, kLeastAwaited) : absl::InfiniteFuture();
-  while (!over.cancelled() && !cancel_.cancelled() && router_.clock.Now() < std::min(until, deadline_)) {
-    co_await wake.Until(router_.clock, std::min(until, deadline_));
+  while (!over.cancelled() && !cancel_.cancelled() && router_.clock.Now() < until) {
+    co_await wake.Until(router_.clock, until);
   }
   report_.Lap(TtftStage::kQueue);
-  has_waited_ = !over.cancelled();
+  if (!over.cancelled()) waits_until_ = absl::InfinitePast();
   RUNAHEAD_CO_RETURN_IF_ERROR(cancel_.status());
   RUNAHEAD_CO_RETURN_IF_ERROR(InTime("while a prompt that begins alike was computed"));
   co_return true;

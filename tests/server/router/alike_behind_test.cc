@@ -352,6 +352,52 @@ TEST_F(AlikeLeavesNothingTest, WhereWorkersLendNothing) {
   ExpectBothComputed(Prompt());
 }
 
+// By a clock that stands still, of a cluster that has computed nothing yet.
+class AlikeUntimedTest : public AlikeBehindTest {
+ protected:
+  void StartUntimed() { StartHolding({.decode = 2, .stall_timeout = absl::Hours(24), .clock = &clock_}); }
+  static void ExpectStarts(Call& call) {
+    const std::optional<v1::GenerateResponse> response = call.Read();
+    ASSERT_TRUE(response.has_value() && response->has_started());
+  }
+
+  FakeClock clock_;
+};
+
+TEST_F(AlikeUntimedTest, WhoWaitsForOneThatHangsIsComputedByItself) {
+  StartUntimed();
+  Call hangs(*stub_, Prompt(), kInVain);
+  StartFirst(hangs);
+  Call waits(*stub_, Prompt(), kInVain);
+  ASSERT_TRUE(WaitsFor(1));
+  clock_.Advance(absl::Seconds(10));
+  ExpectStarts(waits);
+  LetGoOn();
+  ExpectWhole(hangs.Finish());
+  ExpectWhole(waits.Finish());
+  EXPECT_EQ(Awaited(), 1);
+}
+
+// The second wait, for another one, goes on for as long as was left of the first. Without deadlines: the queue has a
+// clock of its own.
+TEST_F(AlikeUntimedTest, AllItsWaitsTogetherAreNoLongerThanOne) {
+  StartUntimed();
+  Call first(*stub_, Prompt());
+  StartFirst(first);
+  Call second(*stub_, Prompt()), third(*stub_, Prompt());
+  ASSERT_TRUE(WaitsFor(2));
+  clock_.Advance(absl::Seconds(6));
+  first.Cancel();
+  EXPECT_TRUE(absl::IsCancelled(first.Finish().status));
+  ASSERT_TRUE(WaitsFor(3));
+  clock_.Advance(absl::Seconds(4));
+  ExpectStarts(second);
+  ExpectStarts(third);
+  LetGoOn();
+  ExpectWhole(second.Finish());
+  ExpectWhole(third.Finish());
+}
+
 // By a clock that stands still, so that nothing is forgotten. One prefill worker: what it takes 8 s to compute the
 // second one has after 16, as it stands.
 class AlikeTimedTest : public AlikeBehindTest {
@@ -415,6 +461,46 @@ TEST_F(AlikeTimedTest, WhoMayOvertakeDoesNotWait) {
   EXPECT_EQ(Awaited(), 0);
   LetGoOn();
   for (Call* call : {&first, &other, &second}) ExpectWhole(call->Finish());
+}
+
+// The first one was expected after 8 s, the second by itself after 16.
+TEST_F(AlikeTimedTest, ForOneThatIsLateItWaitsHalfAsLongAgainAsThatWasToTake) {
+  StartTimed(absl::Seconds(1));
+  Call late(*stub_, Prompt(), kInVain);
+  StartFirst(late);
+  Call waits(*stub_, Prompt(), kInVain);
+  ASSERT_TRUE(WaitsFor(1));
+  clock_.Advance(absl::Seconds(12));
+  const std::optional<v1::GenerateResponse> response = waits.Read();
+  ASSERT_TRUE(response.has_value() && response->has_started()) << "while the other one is computed still";
+  LetGoOn();
+  ExpectWhole(late.Finish());
+  ExpectWhole(waits.Finish());
+}
+
+TEST_F(AlikeTimedTest, OneThatIsALittleLateIsWaitedFor) {
+  StartTimed(absl::Seconds(1));
+  Call late(*stub_, Prompt(), kInVain);
+  StartFirst(late);
+  Call waits(*stub_, Prompt(), kInVain);
+  ASSERT_TRUE(WaitsFor(1));
+  clock_.Advance(absl::Seconds(11));
+  LetGoOn();
+  ExpectWhole(late.Finish());
+  ExpectBehindAllButLast(waits.Finish());
+}
+
+TEST_F(AlikeTimedTest, OneThatIsTooLateAlreadyIsNotWaitedFor) {
+  StartTimed(absl::Seconds(1));
+  Call late(*stub_, Prompt(), kInVain);
+  StartFirst(late);
+  clock_.Advance(absl::Seconds(12));
+  Call second(*stub_, Prompt(), kInVain);
+  ASSERT_TRUE(second.Read()->has_started());
+  EXPECT_EQ(Awaited(), 0);
+  LetGoOn();
+  ExpectWhole(late.Finish());
+  ExpectWhole(second.Finish());
 }
 
 TEST_F(AlikeTimedTest, WhoHasWaitedLongEnoughIsComputedByItself) {
