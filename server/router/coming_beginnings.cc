@@ -26,6 +26,7 @@ ComingBeginnings::Entered ComingBeginnings::Enter(absl::string_view salt, absl::
     if (common <= most) continue;
     most = common;
     best = prompt;
+    if (most == static_cast<int64_t>(ids.size())) break;  // of many that are equal one is compared
   }
   if (best != nullptr && pays({most, best->ready, best->takes, best->waiting, best->to})) {
     ++best->waiting;

@@ -163,7 +163,8 @@ class FleetQueue {
   BehindOffer OfferSiblingBehind(int64_t known, const ChainRequest& request, const PartitionTable& table) const
       RUNAHEAD_EXCLUDES(mu_);
 
-  // Until the first token of a request that has this place, by what prompts take lately; 0 where nothing is known.
+  // Until the first token of a request that has this place, by what prompts, and bringing what is known of one, take
+  // lately; 0 where nothing is known.
   absl::Duration ExpectPlaced(const Placement& placement, const ChainRequest& request,
                               const PartitionTable& table) const RUNAHEAD_EXCLUDES(mu_);
 
@@ -173,6 +174,7 @@ class FleetQueue {
     absl::Duration wait;  // until then
     int64_t waiting = 0;  // requests that wait for that already
     KnownWays ways;       // to begin behind it
+    int64_t begun = 0;    // of `known`, what the prompt begins behind in any case
   };
   // Whether a prompt waits for that; `alone`: as ExpectPlaced. Of a slot and memory there it asks nothing.
   bool PaysToWait(const ChainRequest& request, const Coming& coming, absl::Duration alone,

@@ -176,6 +176,7 @@ class Session {
     double expected_s = 0;     // rest_s, as it is expected and not as it counts in the choice
     int64_t rests = 0;         // of prompts that the worker computes already
     bool by_chain = false;     // computes the rest, behind exactly least_tokens; else the worker does
+    int64_t known_tokens = 0;  // that it is said to have; of one that is not by_chain
   };
   // Of workers that were not asked in vain, by index.
   Task<std::optional<Continuation>> ChooseContinuation(const std::set<int>& in_vain) const;
@@ -196,12 +197,19 @@ class Session {
   ComingBeginnings::Destination WhereItGoes() const;
   // Of these, those that it may go itself, rather than use its place.
   KnownWays OwnWays(KnownWays ways) const;
+  // What becomes of a prompt that waits for no other.
+  struct Alone {
+    absl::Duration takes;      // until its first token; 0: not known
+    int64_t known_tokens = 0;  // behind which it begins
+    bool by_rows = false;      // the worker that has these computes the rest; else a chain does
+    ComingBeginnings::Destination to = {};
+  };
+  Alone ByRows(const Continuation& chosen) const;
   // Where a prompt is computed that begins alike, and that pays, gives its place back and waits until KV of it is
   // there, or will not be, or it has waited for long enough: true. Else it is to be computed: false, and others may
-  // wait for it, which goes `to` there. `alone`: what it expects without waiting.
-  Task<absl::StatusOr<bool>> AwaitAlike(absl::Duration alone, ComingBeginnings::Destination to,
-                                        const std::function<void()>& settled);
-  bool PaysToWait(const ComingBeginnings::Alike& alike, absl::Duration alone) const;
+  // wait for it.
+  Task<absl::StatusOr<bool>> AwaitAlike(const Alone& alone, const std::function<void()>& settled);
+  bool PaysToWait(const ComingBeginnings::Alike& alike, const Alone& alone) const;
   // When it would wait for that no longer.
   absl::Time WaitsUntil(const ComingBeginnings::Alike& alike, absl::Duration alone) const;
   // Where its chain was to begin behind what a worker has, which that does not give: it is to compute the whole prompt.
