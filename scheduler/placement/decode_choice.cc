@@ -30,6 +30,18 @@ absl::Status NoneToAsk(int64_t tokens, absl::Span<const DecodeView> workers) {
 
 }  // namespace
 
+bool HasRoomBehind(DecodeView worker, const DecodeNeed& need, const ComingLease& coming) {
+  worker.taken_slots += coming.waiting - (coming.returned ? 1 : 0);
+  if (!worker.may_hold(need) || worker.slot_s() > std::max(0.0, coming.in_s)) return false;
+  const int64_t of_coming = coming.need.counted(worker.grows);
+  if (coming.reserved && coming.returned) worker.reserved_tokens -= of_coming;
+  if (!coming.reserved && !coming.returned) worker.reserved_tokens += of_coming;
+  // Where some is kept for others a lease is not asked for unless there is room for all of it.
+  const bool shares = !coming.returned && worker.kept_tokens == 0;
+  const int64_t each = need.counted(worker.grows) - (shares ? coming.shared_tokens : 0);
+  return worker.room() >= (coming.waiting + 1) * std::max<int64_t>(0, each);
+}
+
 bool OthersMayHold(const std::set<int>& avoided, const DecodeNeed& need, absl::Span<const DecodeView> workers) {
   for (size_t i = 0; i < workers.size(); ++i) {
     if (workers[i].may_hold(need) && !avoided.contains(static_cast<int>(i))) return true;

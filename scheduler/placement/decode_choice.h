@@ -51,6 +51,20 @@ struct DecodeView {
   double share() const;
 };
 
+// A request whose prompt is computed for a worker, behind which others are to begin there.
+struct ComingLease {
+  DecodeNeed need;            // the request's
+  bool reserved = false;      // its memory is among what is taken there; its slot is in any case
+  bool returned = false;      // slot and memory are given back once the prompt is there
+  int64_t shared_tokens = 0;  // of its memory, what it shares with whoever begins behind it: whole blocks
+  int64_t waiting = 0;        // others that wait for the prompt already, and need as much as one more does
+  double in_s = 0;            // until it is there
+};
+
+// Whether the worker has a slot and memory for one more once the prompt is there, as far as can be told: beside what is
+// taken and kept there now, and all that wait already.
+bool HasRoomBehind(DecodeView worker, const DecodeNeed& need, const ComingLease& coming);
+
 // Whether one that is ready and not of `avoided`, indices, may hold the request.
 bool OthersMayHold(const std::set<int>& avoided, const DecodeNeed& need, absl::Span<const DecodeView> workers);
 // As if those of `avoided`, indices, were not ready, where another one that is may hold the request.

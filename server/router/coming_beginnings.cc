@@ -15,8 +15,8 @@ int64_t TokensInCommon(absl::Span<const int32_t> a, absl::Span<const int32_t> b)
 
 }  // namespace
 
-ComingBeginnings::Entered ComingBeginnings::Enter(absl::string_view salt, absl::Span<const int32_t> ids,
-                                                  absl::Time ready, KnownWays ways,
+ComingBeginnings::Entered ComingBeginnings::Enter(absl::string_view salt, absl::Span<const int32_t> ids, absl::Time now,
+                                                  absl::Duration takes, Destination to,
                                                   absl::FunctionRef<bool(const Alike&)> pays) {
   MutexLock lock(mu_);
   std::shared_ptr<Prompt> best;
@@ -26,16 +26,18 @@ ComingBeginnings::Entered ComingBeginnings::Enter(absl::string_view salt, absl::
     if (common <= most) continue;
     most = common;
     best = prompt;
+    if (most == static_cast<int64_t>(ids.size())) break;  // of many that are equal one is compared
   }
-  if (best != nullptr && pays({most, best->ready, best->waiting, best->ways})) {
+  if (best != nullptr && pays({most, best->ready, best->takes, best->waiting, best->to})) {
     ++best->waiting;
     return {.awaited = std::make_unique<Awaited>(std::move(best), *this), .computed = nullptr};
   }
   auto prompt = std::make_shared<Prompt>();
   prompt->salt = std::string(salt);
   prompt->ids = ids;
-  prompt->ready = ready;
-  prompt->ways = ways;
+  prompt->ready = now + takes;
+  prompt->takes = takes;
+  prompt->to = std::move(to);
   computed_.push_back(prompt);
   return {.awaited = nullptr, .computed = std::make_unique<Computed>(std::move(prompt), *this)};
 }
@@ -48,16 +50,20 @@ ComingBeginnings::Computed::~Computed() {
   prompt_->over.Cancel(absl::CancelledError("it is not computed any more"));
 }
 
-// Those that wait keep the old one, which is over: it was for them to decide by the ways that it had.
-void ComingBeginnings::Computed::GoesTo(KnownWays ways) {
-  if (prompt_->ways == ways) return;
+// Those that wait keep the old one, which is over: it was for them to decide by where it was to go.
+void ComingBeginnings::Computed::GoesTo(const std::shared_ptr<const LiveWorker>& worker, KnownWays ways) {
   auto there = std::make_shared<Prompt>();
-  there->salt = prompt_->salt;
-  there->ready = prompt_->ready;
-  there->ways = ways;
   {
     MutexLock lock(all_.mu_);
+    prompt_->to.reserved = true;
+    if (prompt_->to.worker == worker && prompt_->to.ways == ways) return;
+    there->salt = prompt_->salt;
     there->ids = prompt_->ids;
+    there->ready = prompt_->ready;
+    there->takes = prompt_->takes;
+    there->to = prompt_->to;
+    there->to.worker = worker;
+    there->to.ways = ways;
     std::replace(all_.computed_.begin(), all_.computed_.end(), prompt_, there);
   }
   const std::shared_ptr<Prompt> before = std::exchange(prompt_, std::move(there));

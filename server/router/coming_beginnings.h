@@ -14,7 +14,9 @@
 #include "absl/types/span.h"
 #include "kernels/base/mutex.h"
 #include "scheduler/placement/continuation_choice.h"
+#include "scheduler/placement/decode_choice.h"
 #include "server/router/cancel_token.h"
+#include "server/router/live_worker.h"
 
 namespace runahead {
 
@@ -23,12 +25,22 @@ class ComingBeginnings {
   struct Prompt;
 
  public:
+  // Where a prompt goes that is computed.
+  struct Destination {
+    std::shared_ptr<const LiveWorker> worker;  // null: nobody keeps it
+    KnownWays ways;                            // that the worker leaves open
+    DecodeNeed need;                           // of the request whose prompt it is
+    bool reserved = false;                     // the request has its lease there
+    bool returned = false;                     // that is given back once the prompt is there
+  };
+
   // What a prompt has in common with one that is computed.
   struct Alike {
-    int64_t tokens = 0;   // from the first on
-    absl::Time ready;     // when KV of it is expected on a decode worker; InfinitePast: not known
-    int64_t waiting = 0;  // requests that wait for it already
-    KnownWays ways;       // that the worker which is to have it leaves open
+    int64_t tokens = 0;    // from the first on
+    absl::Time ready;      // when KV of it is expected on a decode worker
+    absl::Duration takes;  // until then, when that was expected; 0: nobody knows
+    int64_t waiting = 0;   // requests that wait for it already
+    Destination to;
   };
 
   // A prompt that is computed, while this lives. Its ids must live as long.
@@ -39,8 +51,9 @@ class ComingBeginnings {
     Computed(const Computed&) = delete;
     Computed& operator=(const Computed&) = delete;
 
-    // The worker that is to have it leaves these ways open. Whoever waits for others looks again.
-    void GoesTo(KnownWays ways);
+    // The request has a lease on the worker, which leaves these ways open. Whoever waits looks again, unless that is
+    // what was expected.
+    void GoesTo(const std::shared_ptr<const LiveWorker>& worker, KnownWays ways);
 
    private:
     std::shared_ptr<Prompt> prompt_;
@@ -69,20 +82,21 @@ class ComingBeginnings {
     std::unique_ptr<Awaited> awaited;
     std::unique_ptr<Computed> computed;
   };
-  // A prompt of these ids, of `salt`, is to be computed, and KV of it is expected at `ready`, on a worker that leaves
-  // these ways open. Where one is computed that begins alike, and waiting for it `pays`, it waits for that instead;
-  // else others may wait for it. `pays` is called under the lock, of the one that has the most in common, and
+  // A prompt of these ids, of `salt`, is to be computed from `now` on, which `takes` so long until KV of it is there,
+  // 0 where nobody knows. Where one is computed that begins alike, and waiting for it `pays`, it waits for that
+  // instead; else others may wait for it. `pays` is called under the lock, of the one that has the most in common, and
   // kLeastKnownTokens at least.
-  Entered Enter(absl::string_view salt, absl::Span<const int32_t> ids, absl::Time ready, KnownWays ways,
-                absl::FunctionRef<bool(const Alike&)> pays) RUNAHEAD_EXCLUDES(mu_);
+  Entered Enter(absl::string_view salt, absl::Span<const int32_t> ids, absl::Time now, absl::Duration takes,
+                Destination to, absl::FunctionRef<bool(const Alike&)> pays) RUNAHEAD_EXCLUDES(mu_);
 
  private:
   struct Prompt {
     std::string salt;
     absl::Span<const int32_t> ids;  // read under mu_, while it is in computed_
     absl::Time ready;
-    KnownWays ways;
-    int64_t waiting = 0;  // under mu_
+    absl::Duration takes;
+    Destination to;       // under mu_
+    int64_t waiting = 0;  // likewise
     CancelToken over;
   };
 

@@ -163,7 +163,8 @@ class FleetQueue {
   BehindOffer OfferSiblingBehind(int64_t known, const ChainRequest& request, const PartitionTable& table) const
       RUNAHEAD_EXCLUDES(mu_);
 
-  // Until the first token of a request that has this place, by what prompts take lately; 0 where nothing is known.
+  // Until the first token of a request that has this place, by what prompts, and bringing what is known of one, take
+  // lately; 0 where nothing is known.
   absl::Duration ExpectPlaced(const Placement& placement, const ChainRequest& request,
                               const PartitionTable& table) const RUNAHEAD_EXCLUDES(mu_);
 
@@ -173,10 +174,15 @@ class FleetQueue {
     absl::Duration wait;  // until then
     int64_t waiting = 0;  // requests that wait for that already
     KnownWays ways;       // to begin behind it
+    int64_t begun = 0;    // of `known`, what the prompt begins behind in any case
   };
-  // Whether a prompt waits for that; `alone`: as ExpectPlaced.
+  // Whether a prompt waits for that; `alone`: as ExpectPlaced. Of a slot and memory there it asks nothing.
   bool PaysToWait(const ChainRequest& request, const Coming& coming, absl::Duration alone,
                   const PartitionTable& table) const RUNAHEAD_EXCLUDES(mu_);
+
+  // Whether the worker is expected to have a slot and memory for the ticket's request once it has that (HasRoomBehind).
+  bool HasRoomBehind(const Ticket& ticket, const LiveWorker& worker, const DecodeNeed& need,
+                     const ComingLease& coming) const RUNAHEAD_EXCLUDES(mu_);
 
   // Decode workers to ask for a lease, the best first: all members of `chain` reach them, and they keep nothing of what
   // it needs for older tickets. Errors as RankDecodeWorkers.

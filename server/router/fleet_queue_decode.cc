@@ -31,6 +31,15 @@ absl::StatusOr<std::vector<std::shared_ptr<const LiveWorker>>> FleetQueue::RankD
   return fleet_.Live(*ranked);
 }
 
+bool FleetQueue::HasRoomBehind(const Ticket& ticket, const LiveWorker& worker, const DecodeNeed& need,
+                               const ComingLease& coming) const {
+  MutexLock lock(mu_);
+  std::vector<DecodeView> views = fleet_.DecodeViews();
+  kept_.AddKept(ticket.turn_, absl::MakeSpan(views));
+  LeaveOut(ticket.avoided_, need, absl::MakeSpan(views));
+  return runahead::HasRoomBehind(views[worker.index], need, coming);
+}
+
 absl::Status FleetQueue::LeaseAsked(const Ticket& ticket, const DecodeNeed& need, const LiveWorker& worker) {
   MutexLock lock(mu_);
   // Others may have asked since it was ranked.

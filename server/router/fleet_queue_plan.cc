@@ -211,7 +211,9 @@ absl::Duration FleetQueue::ExpectByChain(const Ticket& ticket, const ChainReques
 absl::Duration FleetQueue::ExpectPlaced(const Placement& placement, const ChainRequest& request,
                                         const PartitionTable& table) const {
   MutexLock lock(mu_);
-  return ByPace(placement.first_token_in, request, table);
+  const absl::Duration expected = ByPace(placement.first_token_in, request, table);
+  if (expected <= absl::ZeroDuration() || request.known_tokens == 0) return expected;
+  return expected + bring_.Expect(request.known_tokens, clock_.Now());
 }
 
 absl::Duration FleetQueue::ByPace(absl::Duration waited, const ChainRequest& request,
@@ -256,6 +258,9 @@ BehindOffer FleetQueue::OfferBehind(int64_t known, const ChainRequest& request,
 
 bool FleetQueue::PaysToWait(const ChainRequest& request, const Coming& coming, absl::Duration alone,
                             const PartitionTable& table) const {
+  const int64_t saved = coming.known - coming.begun;
+  if (saved < kLeastKnownTokens) return false;
+  if (alone <= absl::ZeroDuration() && 2 * saved < request.tokens - coming.begun) return false;
   MutexLock lock(mu_);
   if (coming.ways.rows && PaysToWaitForRows(request, coming, alone, table)) return true;
   return coming.ways.chain &&
@@ -289,7 +294,9 @@ ComingBehindView FleetQueue::ViewBehind(const ChainRequest& request, const Comin
   const absl::Duration each = TimeOnOne(behind, table.times(), pace_) * ratio + bring;
   ComingBehindView view{.prompt_tokens = request.tokens, .known_tokens = coming.known, .waiting = coming.waiting};
   view.whole_s = absl::ToDoubleSeconds(alone);
-  view.before_s = absl::ToDoubleSeconds(alone - LikelyTime(request, table.times(), pace_) * ratio);
+  absl::Duration own = LikelyTime(request, table.times(), pace_) * ratio;
+  if (request.known_tokens > 0) own += bring_.Expect(request.known_tokens, now);
+  view.before_s = absl::ToDoubleSeconds(alone - own);
   view.rest_s = rest > absl::ZeroDuration() ? absl::ToDoubleSeconds(rest + bring) : 0;
   view.each_s = absl::ToDoubleSeconds(each) / std::max(1, fleet_.ready_prefill());
   return view;

@@ -176,6 +176,7 @@ class Session {
     double expected_s = 0;     // rest_s, as it is expected and not as it counts in the choice
     int64_t rests = 0;         // of prompts that the worker computes already
     bool by_chain = false;     // computes the rest, behind exactly least_tokens; else the worker does
+    int64_t known_tokens = 0;  // that it is said to have; of one that is not by_chain
   };
   // Of workers that were not asked in vain, by index.
   Task<std::optional<Continuation>> ChooseContinuation(const std::set<int>& in_vain) const;
@@ -192,13 +193,25 @@ class Session {
   // Continue, or false: it is to be computed. Nothing: it has given its place back and takes another one, for a chain
   // that begins behind what is known, or because it waited for one that begins alike in vain.
   Task<absl::StatusOr<std::optional<bool>>> LookAgain(bool after_full, const std::function<void()>& settled);
-  // That the worker leaves open which is asked first for a lease; none where that keeps no prompts, or there is none.
-  KnownWays WaysWhereItGoes() const;
+  // The worker which is asked first for a lease, with no ways where that keeps no prompts; none where there is none.
+  ComingBeginnings::Destination WhereItGoes() const;
   // Of these, those that it may go itself, rather than use its place.
   KnownWays OwnWays(KnownWays ways) const;
-  // Until KV of a prompt that begins alike is there, or will not be, or it has waited for long enough. `alone`: what it
-  // expected without waiting.
-  Task<absl::Status> AwaitAlike(const ComingBeginnings::Awaited& awaited, absl::Duration alone);
+  // What becomes of a prompt that waits for no other.
+  struct Alone {
+    absl::Duration takes;      // until its first token; 0: not known
+    int64_t known_tokens = 0;  // behind which it begins
+    bool by_rows = false;      // the worker that has these computes the rest; else a chain does
+    ComingBeginnings::Destination to = {};
+  };
+  Alone ByRows(const Continuation& chosen) const;
+  // Where a prompt is computed that begins alike, and that pays, gives its place back and waits until KV of it is
+  // there, or will not be, or it has waited for long enough: true. Else it is to be computed: false, and others may
+  // wait for it.
+  Task<absl::StatusOr<bool>> AwaitAlike(const Alone& alone, const std::function<void()>& settled);
+  bool PaysToWait(const ComingBeginnings::Alike& alike, const Alone& alone) const;
+  // When it would wait for that no longer.
+  absl::Time WaitsUntil(const ComingBeginnings::Alike& alike, absl::Duration alone) const;
   // Where its chain was to begin behind what a worker has, which that does not give: it is to compute the whole prompt.
   // False where it does so already.
   bool BeginFromFirst(const absl::Status& refused);
@@ -320,7 +333,8 @@ class Session {
   v1::Plan plan_;  // of what was started last
   bool told_started_ = false;
   bool left_prompt_ = false;  // LeavePrompt has been called
-  bool has_waited_ = false;   // for prompts that begin alike, for as long as it may
+  // For prompts that begin alike, however many there are, from its first wait on.
+  absl::Time waits_until_ = absl::InfiniteFuture();
   std::optional<Answer> answer_;
   // The run goes before the lease: first nothing is written to it any more, then it is given back.
   std::unique_ptr<DecodeLease> lease_;

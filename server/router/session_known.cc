@@ -19,8 +19,16 @@ constexpr char kContinuation[] = "continuation";
 // So many workers are asked for a beginning: each ask in vain takes a round trip.
 constexpr size_t kMostAsked = 2;
 
-// For a prompt that takes next to no time, a step of others that comes first is long.
-constexpr absl::Duration kLeastAwaited = absl::Seconds(1);
+// One that begins alike may be late by half of what was expected: as much as prompts differ beside what else runs. For
+// one that takes next to no time, a step of others that comes first is long.
+constexpr int kLateBy = 2;
+constexpr absl::Duration kLeastLate = absl::Milliseconds(250);
+// Where no times are known, nobody knows what is late either. A worker that hangs is given up sooner.
+constexpr absl::Duration kAwaitedUntimed = absl::Seconds(10);
+
+absl::Duration MayBeLate(absl::Duration expected) {
+  return std::max(expected / kLateBy, kLeastLate);
+}
 
 }  // namespace
 
@@ -47,7 +55,8 @@ Task<std::optional<Session::Continuation>> Session::ChooseContinuation(const std
     };
     const v1::Capabilities& able = found.worker->capabilities;
     if (able.keeps_beginnings() && better(offer.least_known_tokens, offer.rest_s, false)) {
-      best = {found.worker, offer.least_known_tokens, offer.rest_s, offer.whole_s, offer.rest_s, found.rests};
+      best = {found.worker, offer.least_known_tokens, offer.rest_s, offer.whole_s, offer.rest_s, found.rests, false,
+              found.tokens};
     }
     if (!able.lends_beginnings() || !MayBeginBehind()) continue;
     const BehindOffer behind =
@@ -68,8 +77,11 @@ std::optional<Session::Continuation> Session::ByOnly(KnownWay way, const KnownIn
                                              : false;
   const int64_t tokens = TokensToBring(static_cast<int64_t>(prompt_.size()), found.tokens);
   if (!may || tokens < kLeastKnownTokens) return std::nullopt;
-  return Continuation{
-      .worker = found.worker, .least_tokens = tokens, .rests = found.rests, .by_chain = way == KnownWay::kChain};
+  return Continuation{.worker = found.worker,
+                      .least_tokens = tokens,
+                      .rests = found.rests,
+                      .by_chain = way == KnownWay::kChain,
+                      .known_tokens = found.tokens};
 }
 
 bool Session::MayBeginBehind() const {
@@ -98,6 +110,10 @@ Task<absl::StatusOr<bool>> Session::Continue(const std::function<void()>& settle
       chain_.known_tokens = chosen->least_tokens;
       co_return false;
     }
+    if (!role_.later()) {
+      RUNAHEAD_CO_ASSIGN_OR_RETURN(const bool waited, co_await AwaitAlike(ByRows(*chosen), settled));
+      if (waited) continue;
+    }
     const absl::Status asked = co_await AskToContinue(*chosen);
     RUNAHEAD_CO_RETURN_IF_ERROR(cancel_.status());
     if (asked.ok()) {
@@ -124,55 +140,58 @@ Task<absl::Status> Session::AskToContinue(const Continuation& chosen) {
   CountContinuation(lease.status(), chosen);
   if (lease.ok()) {
     lease_ = *std::move(lease);
+    PromptGoesToLease();
     co_return absl::OkStatus();
   }
+  coming_.reset();
   rest_.reset();
   saving_.reset();
   co_return lease.status();
 }
 
 Task<absl::StatusOr<std::optional<bool>>> Session::LookAgain(bool after_full, const std::function<void()>& settled) {
-  if (failed_before_ || behind_ || !MayContinue()) co_return false;
-  if (after_full || (router_.known->lessons() != lessons_ && !behind_refused_)) {
+  if (failed_before_ || !MayContinue()) co_return false;
+  if (!behind_ && (after_full || (router_.known->lessons() != lessons_ && !behind_refused_))) {
     RUNAHEAD_CO_ASSIGN_OR_RETURN(const bool continued, co_await Continue(settled));
     if (continued || behind_) run_.reset();  // it was placed for the whole prompt
     if (continued) co_return true;
-    if (behind_) co_return std::nullopt;
+    if (run_ == nullptr) co_return std::nullopt;  // or was given back for a wait
   }
   if (role_.later()) co_return false;  // it has waited for its siblings
-  const std::shared_ptr<const PartitionTable> table = router_.table.Get();
-  const absl::Duration alone = router_.queue.ExpectPlaced(run_->placement(), chain_, *table);
-  const absl::Time now = router_.clock.Now();
-  ComingBeginnings::Entered entered =
-      router_.coming->Enter(salt_, prompt_, now + alone, WaysWhereItGoes(), [&](const ComingBeginnings::Alike& alike) {
-        const FleetQueue::Coming coming{alike.tokens, alike.ready - now, alike.waiting, OwnWays(alike.ways)};
-        return !has_waited_ && router_.queue.PaysToWait(chain_, coming, alone, *table);
-      });
-  coming_ = std::move(entered.computed);
-  if (coming_ != nullptr) co_return false;
-  run_.reset();  // others may use the chain
-  settled();
-  router_.metrics.CountBeginningAwaited();
-  RUNAHEAD_CO_RETURN_IF_ERROR(co_await AwaitAlike(*entered.awaited, alone));
+  Alone alone{router_.queue.ExpectPlaced(run_->placement(), chain_, *router_.table.Get()), chain_.known_tokens};
+  alone.to = WhereItGoes();
+  RUNAHEAD_CO_ASSIGN_OR_RETURN(const bool waited, co_await AwaitAlike(alone, settled));
+  if (!waited) co_return false;
   RUNAHEAD_CO_ASSIGN_OR_RETURN(const bool continued, co_await Continue(settled));
   co_return continued ? std::optional<bool>(true) : std::nullopt;
 }
 
-KnownWays Session::WaysWhereItGoes() const {
-  const DecodeLease::Need need = max_tokens_ > 1 ? NeedOfDecode() : NeedOfOneToken();
+ComingBeginnings::Destination Session::WhereItGoes() const {
+  const bool one = max_tokens_ == 1;
+  const DecodeLease::Need need = one ? NeedOfOneToken() : NeedOfDecode();
+  if (behind_) return {behind_->worker, WaysOfPrompt(*behind_->worker), need.of_worker(), false, one};
   const auto workers = router_.queue.RankDecode(*ticket_, need.of_worker(), run_->placement().chain);
   if (!workers.ok()) return {};
   for (const std::shared_ptr<const LiveWorker>& worker : *workers) {
-    if (!need.keeps || KeepsPrompts(*worker)) return WaysOfPrompt(*worker);
+    if (!need.keeps || KeepsPrompts(*worker)) {
+      return {.worker = worker, .ways = WaysOfPrompt(*worker), .need = need.of_worker(), .returned = one};
+    }
   }
   return {};
+}
+
+Session::Alone Session::ByRows(const Continuation& chosen) const {
+  Alone alone{chosen.whole_s > 0 ? absl::Seconds(chosen.expected_s) : absl::ZeroDuration(), chosen.known_tokens, true};
+  alone.to = {chosen.worker, WaysOfPrompt(*chosen.worker), NeedOfAnswer().of_worker()};
+  return alone;
 }
 
 // A chain behind a beginning does not overtake, as it may with a place at which it computes all.
 KnownWays Session::OwnWays(KnownWays ways) const {
   const auto may = [&](KnownWay way) { return !router_.only_way || *router_.only_way == way; };
   ways.rows = ways.rows && may(KnownWay::kRows);
-  ways.chain = ways.chain && may(KnownWay::kChain) && MayBeginBehind() && !run_->placement().plan.overtakes;
+  ways.chain =
+      ways.chain && may(KnownWay::kChain) && MayBeginBehind() && (run_ == nullptr || !run_->placement().plan.overtakes);
   return ways;
 }
 
@@ -180,25 +199,70 @@ void Session::PromptGoesToLease() {
   if (!LeavesPrompt()) {
     coming_.reset();
   } else if (coming_ != nullptr) {
-    coming_->GoesTo(WaysOfPrompt(lease_->worker()));
+    coming_->GoesTo(lease_->live(), WaysOfPrompt(lease_->worker()));
   }
 }
 
-// By itself it would have had its first token long before twice the time that it expected: it waits no longer for one
-// that is late.
-Task<absl::Status> Session::AwaitAlike(const ComingBeginnings::Awaited& awaited, absl::Duration alone) {
+// The worker that computes its rest computes the next one, too.
+bool Session::PaysToWait(const ComingBeginnings::Alike& alike, const Alone& alone) const {
+  KnownWays ways = OwnWays(alike.to.ways);
+  if (alone.by_rows) ways.chain = false;
+  if (alike.to.worker == nullptr || (!ways.rows && !ways.chain)) return false;
+  const absl::Time now = router_.clock.Now();
+  if (std::max(now, alike.ready) >= WaitsUntil(alike, alone.takes)) return false;
+  const absl::Duration wait = alike.ready - now;
+  const int64_t block = std::max<int64_t>(1, alike.to.worker->capabilities.kv_block_tokens());
+  const ComingLease lease{.need = alike.to.need,
+                          .reserved = alike.to.reserved,
+                          .returned = alike.to.returned,
+                          .shared_tokens = alike.tokens / block * block,
+                          .waiting = alike.waiting,
+                          .in_s = absl::ToDoubleSeconds(wait)};
+  return router_.queue.HasRoomBehind(*ticket_, *alike.to.worker, NeedOfAnswer().of_worker(), lease) &&
+         router_.queue.PaysToWait(chain_, {alike.tokens, wait, alike.waiting, ways, alone.known_tokens}, alone.takes,
+                                  *router_.table.Get());
+}
+
+// It is worth a wait that is shorter than what it takes by itself, and no more than half as long again. One that is
+// later than that may never come.
+absl::Time Session::WaitsUntil(const ComingBeginnings::Alike& alike, absl::Duration alone) const {
+  const absl::Time now = router_.clock.Now();
+  if (alone <= absl::ZeroDuration()) return std::min(waits_until_, now + kAwaitedUntimed);
+  const bool expected = alike.takes > absl::ZeroDuration();
+  const absl::Duration late = MayBeLate(expected ? std::min(alike.takes, alone) : alone);
+  return std::min(waits_until_, (expected ? alike.ready : now) + late);
+}
+
+Task<absl::StatusOr<bool>> Session::AwaitAlike(const Alone& alone, const std::function<void()>& settled) {
+  coming_.reset();
+  // Of a shorter rest nobody else would save anything.
+  if (static_cast<int64_t>(prompt_.size()) - alone.known_tokens < kLeastKnownTokens) co_return false;
+  absl::Time until;
+  const absl::Time now = router_.clock.Now();
+  ComingBeginnings::Entered entered =
+      router_.coming->Enter(salt_, prompt_, now, alone.takes, alone.to, [&](const ComingBeginnings::Alike& alike) {
+        until = std::min(WaitsUntil(alike, alone.takes), deadline_);
+        return PaysToWait(alike, alone);
+      });
+  coming_ = std::move(entered.computed);
+  if (coming_ != nullptr) co_return false;
+  run_.reset();  // others may use the chain
+  settled();
+  const bool timed = alone.takes > absl::ZeroDuration();
+  waits_until_ = std::min(waits_until_, now + (timed ? alone.takes + MayBeLate(alone.takes) : kAwaitedUntimed));
+  router_.metrics.CountBeginningAwaited();
+  CancelToken& over = entered.awaited->over();
   Wake wake;
   const auto notify = [&wake] { wake.Notify(); };
-  const CancelToken::Subscription on_over = awaited.over().OnCancel(notify), on_cancel = cancel_.OnCancel(notify);
-  const bool timed = alone > absl::ZeroDuration();
-  const absl::Time until = timed ? router_.clock.Now() + std::max(2 * alone, kLeastAwaited) : absl::InfiniteFuture();
-  while (!awaited.over().cancelled() && !cancel_.cancelled() && router_.clock.Now() < std::min(until, deadline_)) {
-    co_await wake.Until(router_.clock, std::min(until, deadline_));
+  const CancelToken::Subscription on_over = over.OnCancel(notify), on_cancel = cancel_.OnCancel(notify);
+  while (!over.cancelled() && !cancel_.cancelled() && router_.clock.Now() < until) {
+    co_await wake.Until(router_.clock, until);
   }
   report_.Lap(TtftStage::kQueue);
-  has_waited_ = !awaited.over().cancelled();
+  if (!over.cancelled()) waits_until_ = absl::InfinitePast();
   RUNAHEAD_CO_RETURN_IF_ERROR(cancel_.status());
-  co_return InTime("while a prompt that begins alike was computed");
+  RUNAHEAD_CO_RETURN_IF_ERROR(InTime("while a prompt that begins alike was computed"));
+  co_return true;
 }
 
 // Where no times are known, nobody knows what the beginning saves. The tail draws one token, steps the others.

@@ -75,6 +75,7 @@ Task<absl::Status> Session::Place(const std::function<void()>& settled) {
       status = co_await TakeLease();
       if (!status.ok() && BeginFromFirst(status)) {
         run_.reset();
+        coming_.reset();
         RUNAHEAD_CO_RETURN_IF_ERROR(cancel_.status());
         after_full.reset();
         continue;

@@ -118,5 +118,84 @@ TEST(AdmitToQueue, RefusesBeyondTheLimitAndNamesIt) {
   EXPECT_FALSE(AdmitToQueue(0, 0).ok());
 }
 
+// A worker of 1,000 tokens and 2 slots computes for a request of 300 tokens, which has its lease, and shares 200.
+class RoomBehindTest : public ::testing::Test {
+ protected:
+  bool HasRoom() const { return HasRoomBehind(worker_, {.tokens = 300, .expected_tokens = 250}, coming_); }
+
+  DecodeView worker_{.ready = true, .capacity_tokens = 1000, .reserved_tokens = 250, .slots = 2, .taken_slots = 1};
+  ComingLease coming_{.need = {.tokens = 300, .expected_tokens = 250}, .reserved = true, .shared_tokens = 200};
+};
+
+TEST_F(RoomBehindTest, ASlotMustBeFreeBesideThoseTakenAndThoseThatOthersWaitFor) {
+  EXPECT_TRUE(HasRoom());
+  coming_.waiting = 1;
+  EXPECT_FALSE(HasRoom());
+  coming_.returned = true;
+  EXPECT_TRUE(HasRoom());
+  worker_.kept_slots = 1;
+  EXPECT_FALSE(HasRoom());
+  worker_.slots = kSlotsUntold;
+  EXPECT_TRUE(HasRoom());
+}
+
+TEST_F(RoomBehindTest, ASlotThatIsFreeByThenDoes) {
+  worker_.taken_slots = 2;
+  worker_.ends_s = {3};
+  coming_.in_s = 2.9;
+  EXPECT_FALSE(HasRoom());
+  coming_.in_s = 3;
+  EXPECT_TRUE(HasRoom());
+  worker_.ends_s = {0};
+  coming_.in_s = -1;
+  EXPECT_TRUE(HasRoom()) << "it is late, and may come any moment";
+}
+
+TEST_F(RoomBehindTest, SharedMemoryIsCountedOnce) {
+  worker_.reserved_tokens = 950;
+  EXPECT_TRUE(HasRoom());
+  ++worker_.reserved_tokens;
+  EXPECT_FALSE(HasRoom());
+  worker_.slots = kSlotsUntold;
+  worker_.reserved_tokens = 850;
+  coming_.waiting = 2;
+  EXPECT_TRUE(HasRoom());
+  coming_.waiting = 3;
+  EXPECT_FALSE(HasRoom());
+}
+
+TEST_F(RoomBehindTest, WhatTheFirstHasNotTakenYetIsTakenFirst) {
+  coming_.reserved = false;
+  worker_.reserved_tokens = 700;
+  EXPECT_TRUE(HasRoom());
+  ++worker_.reserved_tokens;
+  EXPECT_FALSE(HasRoom());
+}
+
+TEST_F(RoomBehindTest, WhatIsGivenBackIsFreeAndSharedNoMore) {
+  coming_.returned = true;
+  worker_.reserved_tokens = 1000;
+  EXPECT_TRUE(HasRoom());
+  ++worker_.reserved_tokens;
+  EXPECT_FALSE(HasRoom());
+  coming_.reserved = false;
+  worker_.reserved_tokens = 750;
+  EXPECT_TRUE(HasRoom());
+  ++worker_.reserved_tokens;
+  EXPECT_FALSE(HasRoom());
+}
+
+TEST_F(RoomBehindTest, WhereSomeIsKeptForOthersAllOfItMustBeFree) {
+  worker_.kept_tokens = 500;
+  EXPECT_TRUE(HasRoom());
+  ++worker_.kept_tokens;
+  EXPECT_FALSE(HasRoom());
+}
+
+TEST_F(RoomBehindTest, AWorkerThatTakesNothingNewHasNone) {
+  worker_.ready = false;
+  EXPECT_FALSE(HasRoom());
+}
+
 }  // namespace
 }  // namespace runahead

@@ -148,7 +148,8 @@ TEST_F(AlikeBehindTest, WhenItsWorkerIsLostBothAreAnsweredByAnother) {
   Other().AwaitLeases(0);
 }
 
-TEST_F(AlikeBehindTest, WithoutRoomThereItIsComputedForAnother) {
+// What is said of a worker is not all: it may refuse what it seemed to have room for.
+TEST_F(AlikeBehindTest, WhereThereIsNoRoomAfterAllItIsComputedForAnother) {
   StartHolding();
   Call first(*stub_, Prompt(), kInVain);
   StartFirst(first);
@@ -224,6 +225,173 @@ TEST_F(AlikeBehindTest, WhereItGoesElsewhereThanWasExpectedTheOthersLookAgain) {
   ExpectBehindAllButLast(second.Finish());
 }
 
+// Two workers that have slots and memory for so many sequences, or any number: 0.
+class AlikeRoomTest : public AlikeBehindTest {
+ protected:
+  void StartWith(int slots, int memory_tokens, bool computes_rows = false) {
+    Start({.decode = 2, .able = [=](v1::Capabilities& able) {
+             able.set_window_layers(0);
+             able.set_window(0);
+             able.set_lends_beginnings(!computes_rows);
+             able.set_keeps_beginnings(computes_rows);
+             able.set_kv_block_tokens(16);
+             if (slots > 0) able.set_max_batch(slots);
+             if (memory_tokens > 0) able.set_kv_capacity_tokens(memory_tokens);
+           }});
+    AwaitReady(2, 2);
+    HoldAll();
+  }
+  void ExpectSecondDoesNotWait(int max_tokens = kAlikeAnswer) {
+    Call first(*stub_, Prompt(), kInVain);
+    StartFirst(first);
+    Call second(*stub_, Prompt(max_tokens), kInVain);
+    ASSERT_TRUE(second.Read()->has_started());
+    LetGoOn();
+    ExpectTokens(first.Finish());
+    const Got got = second.Finish();
+    ExpectTokens(got, max_tokens);
+    ExpectWhole(got);
+    EXPECT_EQ(Awaited(), 0);
+    ExpectNoLeases();
+  }
+};
+
+TEST_F(AlikeRoomTest, BesideOneSlotItDoesNotWaitForAChain) {
+  StartWith(/*slots=*/1, 0);
+  ExpectSecondDoesNotWait();
+}
+
+TEST_F(AlikeRoomTest, BesideOneSlotItDoesNotWaitForRows) {
+  StartWith(/*slots=*/1, 0, /*computes_rows=*/true);
+  ExpectSecondDoesNotWait();
+}
+
+TEST_F(AlikeRoomTest, OneTokenNeedsASlotThereTooToBeginBehindIt) {
+  StartWith(/*slots=*/1, 0);
+  ExpectSecondDoesNotWait(/*max_tokens=*/1);
+}
+
+TEST_F(AlikeRoomTest, WithMemoryForOneItDoesNotWait) {
+  StartWith(0, /*memory_tokens=*/kAlikePrompt + kAlikeAnswer + 8);
+  ExpectSecondDoesNotWait();
+}
+
+// Of the second one's memory all but the answer is blocks of the first one.
+TEST_F(AlikeRoomTest, SharedBlocksAreCountedOnce) {
+  StartWith(0, /*memory_tokens=*/kAlikePrompt + 3 * 64);
+  Call first(*stub_, Prompt(), kInVain);
+  StartFirst(first);
+  Call second(*stub_, Prompt(), kInVain);
+  ASSERT_TRUE(WaitsFor(1));
+  LetGoOn();
+  ExpectTokens(first.Finish());
+  ExpectBehindAllButLast(second.Finish());
+}
+
+TEST_F(AlikeRoomTest, AsManyWaitAsThereAreSlotsBesideTheFirst) {
+  StartWith(/*slots=*/3, 0);
+  Call first(*stub_, Prompt(), kInVain);
+  StartFirst(first);
+  Call second(*stub_, Prompt(), kInVain), third(*stub_, Prompt(), kInVain);
+  ASSERT_TRUE(WaitsFor(2));
+  Call fourth(*stub_, Prompt(), kInVain);
+  ASSERT_TRUE(fourth.Read()->has_started());
+  EXPECT_EQ(Awaited(), 2);
+  LetGoOn();
+  for (Call* call : {&first, &second, &third, &fourth}) ExpectTokens(call->Finish());
+}
+
+// It gives its slot back as soon as its prompt is there.
+TEST_F(AlikeRoomTest, BehindOneTokenItWaitsForItsSlot) {
+  StartWith(/*slots=*/1, 0);
+  Call first(*stub_, Prompt(1), kInVain);
+  ASSERT_TRUE(first.Read()->has_started());
+  Call second(*stub_, Prompt(), kInVain);
+  ASSERT_TRUE(WaitsFor(1));
+  LetGoOn();
+  ExpectTokens(first.Finish(), 1);
+  ExpectBehindAllButLast(second.Finish());
+}
+
+// Next turns of a conversation, both behind the first turn, which is known.
+class AlikeTurnsTest : public AlikeBehindTest {
+ protected:
+  v1::GenerateRequest StartKnown(bool computes_rows, int max_tokens = kAlikeAnswer) {
+    StartLending({.decode = 2}, computes_rows);
+    for (auto& worker : prefill_) worker->Change([](FakeBehaviour& b) { b.prefill_takes = absl::ZeroDuration(); });
+    return FirstTurn(max_tokens);
+  }
+};
+
+TEST_F(AlikeTurnsTest, AChainBehindWhatIsKnownIsWaitedFor) {
+  const v1::GenerateRequest next = StartKnown(/*computes_rows=*/false);
+  HoldPrefill(false, false);
+  Call first(*stub_, next, kInVain);
+  ASSERT_EQ(first.Read()->started().plan().known_tokens(), testing::kHas);
+  Call second(*stub_, next, kInVain), third(*stub_, next, kInVain);
+  ASSERT_TRUE(WaitsFor(2));
+  LetGoOn();
+  ExpectTokens(first.Finish());
+  for (Call* call : {&second, &third}) {
+    const Got got = call->Finish();
+    ExpectTokens(got);
+    EXPECT_EQ(got.started().plan().known_tokens(), testing::kNext - 1);
+  }
+  ExpectNoLeases();
+}
+
+TEST_F(AlikeTurnsTest, RowsBehindWhatIsKnownAreWaitedFor) {
+  const v1::GenerateRequest next = StartKnown(/*computes_rows=*/true);
+  HoldDecode(-1);
+  Call first(*stub_, next, kInVain);
+  const v1::GenerateResponse started = *first.Read();
+  ASSERT_EQ(started.started().plan().schedule(), "continuation");
+  ASSERT_EQ(started.started().plan().known_tokens(), testing::kHas);
+  Call second(*stub_, next, kInVain), third(*stub_, next, kInVain);
+  ASSERT_TRUE(WaitsFor(2));
+  LetDecode();
+  ExpectTokens(first.Finish());
+  for (Call* call : {&second, &third}) {
+    const Got got = call->Finish();
+    ExpectTokens(got);
+    EXPECT_EQ(got.started().plan().known_tokens(), testing::kNext - 1);
+  }
+  ExpectNoLeases();
+}
+
+TEST_F(AlikeTurnsTest, WhereTheRestsDifferNobodyWaits) {
+  const v1::GenerateRequest next = StartKnown(/*computes_rows=*/false);
+  v1::GenerateRequest other = next;
+  other.mutable_token_ids()->set_ids(testing::kHas + 1, 7);
+  HoldPrefill(false, false);
+  Call first(*stub_, next, kInVain), second(*stub_, other, kInVain);
+  ASSERT_TRUE(first.Read()->has_started());
+  ASSERT_TRUE(second.Read()->has_started());
+  EXPECT_EQ(Awaited(), 0);
+  LetGoOn();
+  first.Finish();
+  EXPECT_EQ(second.Finish().started().plan().known_tokens(), testing::kHas);
+}
+
+TEST_F(AlikeTurnsTest, OneThatIsCancelledLeavesItToTheNext) {
+  const v1::GenerateRequest next = StartKnown(/*computes_rows=*/true);
+  HoldDecode(-1);
+  Call first(*stub_, next, kInVain);
+  ASSERT_TRUE(first.Read()->has_started());
+  Call second(*stub_, next, kInVain), third(*stub_, next, kInVain);
+  ASSERT_TRUE(WaitsFor(2));
+  first.Cancel();
+  EXPECT_TRUE(absl::IsCancelled(first.Finish().status));
+  ASSERT_TRUE(WaitsFor(3));
+  LetDecode();
+  const Got of_second = second.Finish(), of_third = third.Finish();
+  ExpectTokens(of_second);
+  ExpectTokens(of_third);
+  EXPECT_EQ(of_second.started().plan().known_tokens() + of_third.started().plan().known_tokens(),
+            testing::kHas + testing::kNext - 1);
+  ExpectNoLeases();
+}
+
 class AlikeLeavesNothingTest : public AlikeBehindTest {
  protected:
   void ExpectBothComputed(const v1::GenerateRequest& request) {
@@ -261,6 +429,52 @@ TEST_F(AlikeLeavesNothingTest, WhereWorkersLendNothing) {
   AwaitReady(2, 2);
   HoldAll();
   ExpectBothComputed(Prompt());
+}
+
+// By a clock that stands still, of a cluster that has computed nothing yet.
+class AlikeUntimedTest : public AlikeBehindTest {
+ protected:
+  void StartUntimed() { StartHolding({.decode = 2, .stall_timeout = absl::Hours(24), .clock = &clock_}); }
+  static void ExpectStarts(Call& call) {
+    const std::optional<v1::GenerateResponse> response = call.Read();
+    ASSERT_TRUE(response.has_value() && response->has_started());
+  }
+
+  FakeClock clock_;
+};
+
+TEST_F(AlikeUntimedTest, WhoWaitsForOneThatHangsIsComputedByItself) {
+  StartUntimed();
+  Call hangs(*stub_, Prompt(), kInVain);
+  StartFirst(hangs);
+  Call waits(*stub_, Prompt(), kInVain);
+  ASSERT_TRUE(WaitsFor(1));
+  clock_.Advance(absl::Seconds(10));
+  ExpectStarts(waits);
+  LetGoOn();
+  ExpectWhole(hangs.Finish());
+  ExpectWhole(waits.Finish());
+  EXPECT_EQ(Awaited(), 1);
+}
+
+// The second wait, for another one, goes on for as long as was left of the first. Without deadlines: the queue has a
+// clock of its own.
+TEST_F(AlikeUntimedTest, AllItsWaitsTogetherAreNoLongerThanOne) {
+  StartUntimed();
+  Call first(*stub_, Prompt());
+  StartFirst(first);
+  Call second(*stub_, Prompt()), third(*stub_, Prompt());
+  ASSERT_TRUE(WaitsFor(2));
+  clock_.Advance(absl::Seconds(6));
+  first.Cancel();
+  EXPECT_TRUE(absl::IsCancelled(first.Finish().status));
+  ASSERT_TRUE(WaitsFor(3));
+  clock_.Advance(absl::Seconds(4));
+  ExpectStarts(second);
+  ExpectStarts(third);
+  LetGoOn();
+  ExpectWhole(second.Finish());
+  ExpectWhole(third.Finish());
 }
 
 // By a clock that stands still, so that nothing is forgotten. One prefill worker: what it takes 8 s to compute the
@@ -326,6 +540,46 @@ TEST_F(AlikeTimedTest, WhoMayOvertakeDoesNotWait) {
   EXPECT_EQ(Awaited(), 0);
   LetGoOn();
   for (Call* call : {&first, &other, &second}) ExpectWhole(call->Finish());
+}
+
+// The first one was expected after 8 s, the second by itself after 16.
+TEST_F(AlikeTimedTest, ForOneThatIsLateItWaitsHalfAsLongAgainAsThatWasToTake) {
+  StartTimed(absl::Seconds(1));
+  Call late(*stub_, Prompt(), kInVain);
+  StartFirst(late);
+  Call waits(*stub_, Prompt(), kInVain);
+  ASSERT_TRUE(WaitsFor(1));
+  clock_.Advance(absl::Seconds(12));
+  const std::optional<v1::GenerateResponse> response = waits.Read();
+  ASSERT_TRUE(response.has_value() && response->has_started()) << "while the other one is computed still";
+  LetGoOn();
+  ExpectWhole(late.Finish());
+  ExpectWhole(waits.Finish());
+}
+
+TEST_F(AlikeTimedTest, OneThatIsALittleLateIsWaitedFor) {
+  StartTimed(absl::Seconds(1));
+  Call late(*stub_, Prompt(), kInVain);
+  StartFirst(late);
+  Call waits(*stub_, Prompt(), kInVain);
+  ASSERT_TRUE(WaitsFor(1));
+  clock_.Advance(absl::Seconds(11));
+  LetGoOn();
+  ExpectWhole(late.Finish());
+  ExpectBehindAllButLast(waits.Finish());
+}
+
+TEST_F(AlikeTimedTest, OneThatIsTooLateAlreadyIsNotWaitedFor) {
+  StartTimed(absl::Seconds(1));
+  Call late(*stub_, Prompt(), kInVain);
+  StartFirst(late);
+  clock_.Advance(absl::Seconds(12));
+  Call second(*stub_, Prompt(), kInVain);
+  ASSERT_TRUE(second.Read()->has_started());
+  EXPECT_EQ(Awaited(), 0);
+  LetGoOn();
+  ExpectWhole(late.Finish());
+  ExpectWhole(second.Finish());
 }
 
 TEST_F(AlikeTimedTest, WhoHasWaitedLongEnoughIsComputedByItself) {

@@ -13,7 +13,8 @@ namespace {
 using Alike = ComingBeginnings::Alike;
 using Entered = ComingBeginnings::Entered;
 
-const absl::Time kReady = absl::FromUnixSeconds(1'000);
+const absl::Time kNow = absl::FromUnixSeconds(1'000);
+constexpr absl::Duration kTakes = absl::Seconds(3);
 
 std::vector<int32_t> Count(int tokens) {
   std::vector<int32_t> ids(tokens);
@@ -26,14 +27,15 @@ class ComingBeginningsTest : public ::testing::Test {
   // `pays`: what is said of the one that is alike; asked_ is what it was.
   Entered Enter(const std::vector<int32_t>& ids, bool pays = true, absl::string_view salt = "") {
     asked_.reset();
-    return coming_.Enter(salt, ids, kReady, ways_, [&](const Alike& alike) {
+    return coming_.Enter(salt, ids, kNow, kTakes, to_, [&](const Alike& alike) {
       asked_ = alike;
       return pays;
     });
   }
 
   ComingBeginnings coming_;
-  KnownWays ways_ = {.chain = true};  // where a prompt that is entered goes
+  const std::shared_ptr<const LiveWorker> worker_ = std::make_shared<LiveWorker>();
+  ComingBeginnings::Destination to_ = {worker_, {.chain = true}, {}};  // of a prompt that is entered
   std::optional<Alike> asked_;
   const std::vector<int32_t> hundred_ = Count(100);
 };
@@ -48,9 +50,11 @@ TEST_F(ComingBeginningsTest, TheFirstIsComputedAndTheNextWaitsForIt) {
   EXPECT_EQ(second.computed, nullptr);
   ASSERT_NE(third.awaited, nullptr);
   EXPECT_EQ(asked_->tokens, 100);
-  EXPECT_EQ(asked_->ready, kReady);
+  EXPECT_EQ(asked_->ready, kNow + kTakes);
+  EXPECT_EQ(asked_->takes, kTakes);
   EXPECT_EQ(asked_->waiting, 1);
-  EXPECT_EQ(asked_->ways, ways_);
+  EXPECT_EQ(asked_->to.worker, worker_);
+  EXPECT_EQ(asked_->to.ways, to_.ways);
   EXPECT_FALSE(second.awaited->over().cancelled());
   first.computed.reset();
   EXPECT_TRUE(second.awaited->over().cancelled());
@@ -68,19 +72,40 @@ TEST_F(ComingBeginningsTest, WhoeverWaitsNoMoreIsNotCounted) {
 TEST_F(ComingBeginningsTest, WhoeverWaitsLooksAgainWhereItGoesElsewhereThanWasExpected) {
   Entered first = Enter(hundred_);
   const Entered second = Enter(hundred_);
-  first.computed->GoesTo(ways_);
+  first.computed->GoesTo(worker_, to_.ways);
   EXPECT_FALSE(second.awaited->over().cancelled());
   const KnownWays rows{.rows = true};
-  first.computed->GoesTo(rows);
+  first.computed->GoesTo(worker_, rows);
   EXPECT_TRUE(second.awaited->over().cancelled());
   const Entered again = Enter(hundred_);
   ASSERT_NE(again.awaited, nullptr);
-  EXPECT_EQ(asked_->ways, rows);
-  EXPECT_EQ(asked_->ready, kReady);
+  EXPECT_EQ(asked_->to.ways, rows);
+  EXPECT_TRUE(asked_->to.reserved);
+  EXPECT_EQ(asked_->ready, kNow + kTakes);
   EXPECT_EQ(asked_->waiting, 0);
   first.computed.reset();
   EXPECT_TRUE(again.awaited->over().cancelled());
   EXPECT_NE(Enter(hundred_).computed, nullptr);
+}
+
+TEST_F(ComingBeginningsTest, WhoeverWaitsLooksAgainWhereAnotherWorkerLeavesTheSameWaysOpen) {
+  Entered first = Enter(hundred_);
+  const Entered second = Enter(hundred_);
+  const auto other = std::make_shared<LiveWorker>();
+  first.computed->GoesTo(other, to_.ways);
+  EXPECT_TRUE(second.awaited->over().cancelled());
+  const Entered again = Enter(hundred_);
+  EXPECT_EQ(asked_->to.worker, other);
+  EXPECT_EQ(asked_->waiting, 0);
+}
+
+TEST_F(ComingBeginningsTest, ItIsSaidWhetherItHasItsLease) {
+  Entered first = Enter(hundred_);
+  Entered(Enter(hundred_)).awaited.reset();
+  EXPECT_FALSE(asked_->to.reserved);
+  first.computed->GoesTo(worker_, to_.ways);
+  Entered(Enter(hundred_)).awaited.reset();
+  EXPECT_TRUE(asked_->to.reserved);
 }
 
 TEST_F(ComingBeginningsTest, WhereItDoesNotPayBothAreComputed) {

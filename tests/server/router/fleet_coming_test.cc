@@ -45,6 +45,29 @@ TEST_F(FleetComingTest, TheSoonerOneOfTheTwoCounts) {
   EXPECT_FALSE(Pays({}, 0));
 }
 
+// Whatever it takes.
+TEST_F(FleetComingTest, WhatItBeginsBehindInAnyCaseIsNotWaitedFor) {
+  for (const KnownWays ways : {kRowsAlone, kChainAlone}) {
+    const auto pays = [&](int64_t begun) {
+      return queue_->PaysToWait({.tokens = kPrompt, .parts = {}}, {kKnown, {}, 0, ways, begun}, absl::Seconds(1),
+                                PartitionTable());
+    };
+    EXPECT_TRUE(pays(kKnown - kLeastKnownTokens));
+    EXPECT_FALSE(pays(kKnown - kLeastKnownTokens + 1));
+  }
+}
+
+TEST_F(FleetComingTest, WithoutTimesHalfOfTheRestIsWaitedFor) {
+  for (const KnownWays ways : {kRowsAlone, kChainAlone}) {
+    const auto pays = [&](int64_t known) {
+      return queue_->PaysToWait({.tokens = kPrompt, .parts = {}}, {known, {}, 0, ways, /*begun=*/800}, {},
+                                PartitionTable());
+    };
+    EXPECT_TRUE(pays(900));
+    EXPECT_FALSE(pays(899));
+  }
+}
+
 TEST_F(FleetComingTest, WhatBringingTookLatelyComesOnTopOfTheRest) {
   ChainTook(1.1, kKnown);  // a second more than the rest, which counts for half
   EXPECT_TRUE(Pays(kChainAlone, 0.33));
