@@ -17,6 +17,7 @@ enum class TurnKind {
   kAgain,      // the last answer once more
   kBranch,     // a message behind an earlier answer
   kOther,      // a message more of the other conversation, which goes on from then on
+  kFresh,      // a conversation of its own behind the system prompt, in place of the one that goes on
   kOneToken,   // a message more, for an answer of one token
   kCancelled,  // a message more, and the client goes in the middle of the answer
   kNoCache     // a message more that neither takes nor leaves anything
@@ -34,6 +35,8 @@ inline const char* NameOf(TurnKind kind) {
       return "branch";
     case TurnKind::kOther:
       return "other";
+    case TurnKind::kFresh:
+      return "fresh";
     case TurnKind::kOneToken:
       return "one token";
     case TurnKind::kCancelled:
@@ -49,7 +52,7 @@ class Conversation {
  public:
   // `system`: equal ones have equal system prompts, which cross no block of a store; what follows crosses one early.
   Conversation(uint32_t seed, uint32_t system) : random_(system) {
-    chats_[0].ids = chats_[1].ids = Ids(200);
+    chats_[0].ids = chats_[1].ids = Ids(kSystem);
     random_.seed(seed);
   }
 
@@ -67,6 +70,13 @@ class Conversation {
     return turns;
   }
 
+  // Behind whatever was before: turns whose known beginnings have positions of prompts alone. A system prompt that is
+  // shared, an answer that is made again, an edit in the middle, a branch behind what was a prompt. The answers among
+  // these came with later prompts, which were computed from before them on.
+  static std::vector<TurnKind> TurnsOfPromptsAlone() {
+    return {TurnKind::kFresh, TurnKind::kAgain, TurnKind::kEdit, TurnKind::kBranch};
+  }
+
   // What is asked.
   const std::vector<int32_t>& Ask(TurnKind kind) {
     if (kind == TurnKind::kOther) now_ = 1 - now_;
@@ -74,6 +84,10 @@ class Conversation {
     if (kind == TurnKind::kAgain) {
       chat.ids.resize(chat.messages.back().end);
       return chat.ids;
+    }
+    if (kind == TurnKind::kFresh) {
+      chat.ids.resize(kSystem);
+      chat.messages.clear();
     }
     if (kind == TurnKind::kEdit && !chat.messages.empty()) Edit(chat);
     if (kind == TurnKind::kBranch && chat.messages.size() > 1) {
@@ -91,7 +105,8 @@ class Conversation {
   }
 
  private:
-  static constexpr int kBegun = 3;  // turns
+  static constexpr int kBegun = 3;     // turns
+  static constexpr int kSystem = 200;  // tokens of the system prompt
   struct Message {
     size_t begin, end;  // in its chat's ids; then an answer
   };

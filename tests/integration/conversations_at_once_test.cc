@@ -79,7 +79,7 @@ void ConversationsAtOnce::ConverseAtOnce(const std::vector<TurnKind>& kinds) {
     for (size_t user = 0; user < users.size(); ++user) {
       SCOPED_TRACE(absl::StrCat("user ", user));
       ExpectKnownBesideOthers(ended, answers, user);
-      ExpectAsCold(answers[user], requests[user], /*whole=*/true);
+      ExpectAsCold(answers[user], Cold(requests[user]), /*greedy=*/true, /*whole=*/true);
     }
     for (size_t user = 0; user < users.size(); ++user) kept_.Keep(PlanOf(answers[user]).decode_worker(), ended[user]);
   }
