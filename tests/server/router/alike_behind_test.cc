@@ -387,7 +387,8 @@ TEST_F(AlikeTurnsTest, OneThatIsCancelledLeavesItToTheNext) {
   const Got of_second = second.Finish(), of_third = third.Finish();
   ExpectTokens(of_second);
   ExpectTokens(of_third);
-  EXPECT_EQ(of_second.started().plan().known_tokens() + of_third.started().plan().known_tokens(),
+  // The one that computes it may find that the worker kept the prompt of the first, which was cancelled.
+  EXPECT_GE(of_second.started().plan().known_tokens() + of_third.started().plan().known_tokens(),
             testing::kHas + testing::kNext - 1);
   ExpectNoLeases();
 }
