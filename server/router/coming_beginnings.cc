@@ -21,11 +21,12 @@ ComingBeginnings::Entered ComingBeginnings::Enter(absl::string_view salt, absl::
   MutexLock lock(mu_);
   std::shared_ptr<Prompt> best;
   int64_t most = kLeastKnownTokens - 1;
-  for (const std::shared_ptr<Prompt>& prompt : computed_) {
-    const int64_t common = prompt->salt == salt ? TokensInCommon(prompt->ids, ids) : 0;
+  // Of several that are as long the newest: it did not wait for the one before, which is late or has no room.
+  for (auto prompt = computed_.rbegin(); prompt != computed_.rend(); ++prompt) {
+    const int64_t common = (*prompt)->salt == salt ? TokensInCommon((*prompt)->ids, ids) : 0;
     if (common <= most) continue;
     most = common;
-    best = prompt;
+    best = *prompt;
     if (most == static_cast<int64_t>(ids.size())) break;  // of many that are equal one is compared
   }
   if (best != nullptr && pays({most, best->ready, best->takes, best->waiting, best->to})) {

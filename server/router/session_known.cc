@@ -112,7 +112,10 @@ Task<absl::StatusOr<bool>> Session::Continue(const std::function<void()>& settle
     }
     if (!role_.later()) {
       RUNAHEAD_CO_ASSIGN_OR_RETURN(const bool waited, co_await AwaitAlike(ByRows(*chosen), settled));
-      if (waited) continue;
+      if (waited) {
+        in_vain.clear();  // who lacked it may have it now
+        continue;
+      }
     }
     const absl::Status asked = co_await AskToContinue(*chosen);
     RUNAHEAD_CO_RETURN_IF_ERROR(cancel_.status());

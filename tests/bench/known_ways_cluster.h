@@ -15,15 +15,11 @@
 #include "absl/time/clock.h"
 #include "kernels/base/monotonic.h"
 #include "runahead/v1/inference.grpc.pb.h"
-#include "server/router/inference_service.h"
-#include "server/router/model_info.h"
-#include "server/router/worker_registry.h"
 #include "server/rpc/channel.h"
-#include "server/rpc/server.h"
 #include "server/rpc/status.h"
 #include "tests/bench/door_process.h"
 #include "tests/bench/must.h"
-#include "worker/format/open_model.h"
+#include "tests/testing/serving_router.h"
 
 namespace runahead {
 
@@ -64,44 +60,6 @@ inline std::string StartedWorker(std::vector<std::unique_ptr<Child>>& children, 
   return line.substr(begin, end - begin);
 }
 
-// In the order of construction, as RouterProcess::Parts.
-struct ServingRouter {
-  ServingRouter(const std::vector<WorkerSpec>& workers, ModelInfo info, std::shared_ptr<const Tokenizer> tokenizer,
-                const std::string& table_path, const std::string& dtype)
-      : metrics(registry, info.name),
-        table(Must(LiveTable::Open(table_path, info))),
-        fleet(workers, metrics, RealClock()),
-        queue(fleet, /*queue_size=*/256, metrics, RealClock()),
-        parts{fleet,
-              queue,
-              sequencer,
-              metrics,
-              RealClock(),
-              std::move(info),
-              std::move(tokenizer),
-              absl::UnimplementedError("no chats here"),
-              *table},
-        members(fleet, sequencer, parts.model, dtype, RealClock()),
-        service(parts, {}) {
-    RpcServerOptions rpc;
-    rpc.listen = "127.0.0.1:0";
-    rpc.services = {&service};
-    server = Must(RpcServer::Start(rpc));
-    service.SetGate(&server->gate());
-  }
-
-  MetricRegistry registry{"none"};
-  RouterMetrics metrics;
-  const std::unique_ptr<LiveTable> table;
-  Fleet fleet;
-  FleetQueue queue;
-  Sequencer sequencer;
-  RouterParts parts;
-  WorkerRegistry members;
-  InferenceService service;
-  std::unique_ptr<RpcServer> server;
-};
-
 // What a call gave: seconds until its first token, and who computed the rest.
 struct KnownAnswer {
   double ttft_s = 0;
@@ -115,9 +73,7 @@ class KnownWaysCluster {
     std::vector<WorkerSpec> specs;
     for (int i = 0; i < setup.prefill; ++i) specs.push_back({"prefill", StartedWorker(workers_, "prefill", i, setup)});
     specs.push_back({"decode", StartedWorker(workers_, "decode", 0, setup)});
-    const auto file = Must(OpenModelFile(setup.model));
-    router_ = std::make_unique<ServingRouter>(specs, Must(ReadModelInfo(*file)), Must(Tokenizer::FromModel(*file)),
-                                              setup.table, setup.dtype);
+    router_ = Must(testing::ServingRouter::Start(specs, setup.model, setup.table, setup.dtype));
     const absl::Time until = MonotonicNow() + absl::Minutes(2);
     while (router_->fleet.ready_prefill() < setup.prefill || router_->fleet.ready_decode() < 1) {
       if (MonotonicNow() > until) Must(absl::UnavailableError("the workers do not join"));
@@ -192,7 +148,7 @@ class KnownWaysCluster {
   }
 
   std::vector<std::unique_ptr<Child>> workers_;
-  std::unique_ptr<ServingRouter> router_;  // goes before they do
+  std::unique_ptr<testing::ServingRouter> router_;  // goes before they do
   std::unique_ptr<v1::Inference::StubInterface> stub_;
 };
 

@@ -53,7 +53,6 @@ class AnswersTest : public ::testing::Test {
 
   static v1::GenerateRequest Drawn(const std::vector<int32_t>& ids, uint64_t seed, float temperature) {
     v1::GenerateRequest request = RequestOf(ids, kAnswer);
-    request.set_no_cache(false);
     request.mutable_sampling()->set_seed(seed);
     request.mutable_sampling()->set_temperature(temperature);
     return request;
@@ -163,7 +162,6 @@ TEST_F(AnswersWithoutRowsTest, LaterOnesBeginBehindAllButTheLastToken) {
   for (const int tokens : {kAnswer, 1}) {
     SCOPED_TRACE(tokens);
     v1::GenerateRequest request = RequestOf(ids, tokens);
-    request.set_no_cache(false);
     request.mutable_sampling()->set_seed(13);
     request.mutable_sampling()->set_temperature(1.0f);
     request.mutable_token_ids()->set_ids(0, 3 + tokens);
@@ -184,7 +182,6 @@ TEST_F(AnswersWithoutRowsTest, LaterOnesBeginBehindAllButTheLastToken) {
 TEST_F(AnswersWithoutRowsTest, OneTokenBeginsBehindASystemPromptThatWasSentAhead) {
   std::vector<int32_t> ids = SyntheticIds(500, 7);
   v1::GenerateRequest request = RequestOf(ids, 1);
-  request.set_no_cache(false);
   ASSERT_TRUE(cluster_.Generate(request).status.ok());
   ASSERT_TRUE(RouterKnows(500));
   for (const int more : {40, 30}) {

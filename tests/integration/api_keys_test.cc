@@ -89,7 +89,7 @@ class ApiKeysTest : public ::testing::Test {
 
   const std::string model_ = WriteSynthetic(SmallModel(), "api_keys");
   const std::string path_ = absl::StrCat(::testing::TempDir(), "/api_keys_test_", getpid(), ".yaml");
-  const v1::GenerateRequest request_ = RequestOf(SyntheticIds(20, 1), 8);
+  const v1::GenerateRequest request_ = Uncached(RequestOf(SyntheticIds(20, 1), 8));
   std::unique_ptr<ServingProcess> worker_, router_;
   std::unique_ptr<v1::Inference::Stub> stub_;
 };
@@ -143,7 +143,7 @@ TEST_F(ApiKeysTest, TheFileIsFollowedAndWhatRunsGoesOn) {
   grpc::ClientContext context;
   SetTimeout(context, LocalCluster::kPatience);
   context.AddMetadata("x-api-key", KeyOf("alice"));
-  const auto running = stub_->Generate(&context, RequestOf(SyntheticIds(20, 1), 1500));
+  const auto running = stub_->Generate(&context, Uncached(RequestOf(SyntheticIds(20, 1), 1500)));
   v1::GenerateResponse response;
   ASSERT_TRUE(running->Read(&response));
   Write(Entry("bob"));
@@ -163,7 +163,7 @@ TEST_F(ApiKeysTest, TheFileIsFollowedAndWhatRunsGoesOn) {
 
 TEST_F(ApiKeysTest, TokensAreCountedByWhatCame) {
   StartWithKeys(Entry("alice", ", tokens_per_minute: 1000"));
-  v1::GenerateRequest request = RequestOf(SyntheticIds(200, 1), 1);
+  v1::GenerateRequest request = Uncached(RequestOf(SyntheticIds(200, 1), 1));
   const Answer first = Ask(KeyOf("alice"), request);
   ASSERT_TRUE(first.status.ok()) << first.status.error_message();
   request.mutable_stop()->set_max_tokens(500);

@@ -114,7 +114,7 @@ TEST_F(ClusterKeyTest, AWorkersMethodsAreForMembersOnly) {
 
 TEST_F(ClusterKeyTest, WhatUpStartsServesItsRouterAndNobodyElse) {
   LocalCluster cluster(model_, {"--dtype", "f32"});
-  EXPECT_TRUE(cluster.Generate(RequestOf(SyntheticIds(40, 1), 5)).status.ok());
+  EXPECT_TRUE(cluster.Generate(Uncached(RequestOf(SyntheticIds(40, 1), 5))).status.ok());
   const std::string log = cluster.Log();
   const std::string serving = "decode-0 [main] serving on ";
   const size_t begin = log.find(serving);
@@ -252,7 +252,7 @@ TEST_F(ClusterKeyTest, ARouterWithTheKeyIsServed) {
   v1::GenerateResponse response;
   const auto answered = [&] {
     grpc::ClientContext context;
-    const auto reader = stub->Generate(&context, RequestOf(SyntheticIds(40, 1), 5));
+    const auto reader = stub->Generate(&context, Uncached(RequestOf(SyntheticIds(40, 1), 5)));
     while (reader->Read(&response)) {
     }
     return reader->Finish().ok();

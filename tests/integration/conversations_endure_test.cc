@@ -101,7 +101,7 @@ class ConversationsEndure : public ::testing::Test {
     for (int chat = user; chat < kChats; chat += kUsers) {
       Conversation conversation(1000 + chat, chat % 8);
       for (const TurnKind kind : kTurns) {
-        Turn turn{RequestOf(conversation.Ask(kind), kAnswer), {}};
+        Turn turn{Uncached(RequestOf(conversation.Ask(kind), kAnswer)), {}};
         turn.request.mutable_sampling()->set_logprobs(2);
         const Answer cold = GenerateOver(*stub, turn.request);
         ASSERT_TRUE(cold.status.ok()) << cold.status.error_message();

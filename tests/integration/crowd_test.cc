@@ -146,7 +146,7 @@ TEST_F(CrowdTest, NobodyIsDeafAfterACrowd) {
                               absl::StrCat("--workers=role=decode,address=", decode->address)});
   ASSERT_FALSE(router->address.empty()) << router->process.err();
   const auto known = v1::Inference::NewStub(NewChannel(router->address));
-  const auto request = RequestOf(SyntheticIds(40, 1), 4);
+  const auto request = Uncached(RequestOf(SyntheticIds(40, 1), 4));
   ASSERT_TRUE(Eventually([&] { return GenerateOver(*known, request).status.ok(); }));
   Crowded(*router, {}, [&] {
     const Answer answer = GenerateOver(*known, request);
@@ -174,7 +174,7 @@ TEST_F(CrowdTest, LinksAreMadeThoughSilentStrangersStayAtTheirPorts) {
   for (const ServingProcess* worker : {first.get(), second.get(), decode.get()}) {
     crowds.push_back(std::make_unique<StandingCrowd>(LinkAddressOf(*worker), kStrangers));
   }
-  auto request = RequestOf(SyntheticIds(40, 1), 4);
+  auto request = Uncached(RequestOf(SyntheticIds(40, 1), 4));
   request.mutable_experiment()->set_width(2);
   const auto router = Router({"--experiments", "--schedule", "kvr-even",
                               absl::StrCat("--workers=role=prefill,address=", first->address),

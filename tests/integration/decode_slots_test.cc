@@ -58,7 +58,7 @@ class DecodeSlotsTest : public ::testing::Test {
     std::vector<std::thread> streams;
     for (int i = 0; i < kStreams; ++i) {
       streams.emplace_back([this, i] {
-        v1::GenerateRequest request = RequestOf(SyntheticIds(20, i), kTokens);
+        v1::GenerateRequest request = Uncached(RequestOf(SyntheticIds(20, i), kTokens));
         request.mutable_stop()->set_ignore_eos(true);
         bool begun = false;
         const Answer answer = GenerateOver(*stub_, request, nullptr, [&](size_t tokens) {

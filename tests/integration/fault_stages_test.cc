@@ -5,6 +5,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/integration/faults_fixture.h"
@@ -22,10 +26,25 @@ class FaultStagesTest : public FaultsTest {
     kill(pid, SIGKILL);
     EXPECT_TRUE(Eventually([&] { return kill(pid, 0) != 0; }));
   }
+  // An answer whose prompt was known, in decode when the victim dies.
+  std::unique_ptr<Running> BeginBeside() {
+    if (known_answer_.empty()) known_answer_ = cluster_.GenerateEventually(Uncached(KnownAnswer())).ids;
+    EXPECT_EQ(known_answer_.size(), 2500u);
+    return BeginKnownAnswer();
+  }
+  void ExpectOutlivedBeside(Running& beside, const std::string& victim) {
+    const bool ended_before = beside.answer().status.ok();  // or outlived it
+    ended_before ? ExpectUnharmed(beside.answer(), known_answer_)
+                 : ExpectOutlived(beside.answer(), known_answer_, victim);
+    known_prompts_ += beside.answer().started.plan().known_tokens() > 0;  // what it began with
+  }
   // It outlives all but the router, which cannot tell of its own death.
   static void ExpectOutlived(const Answer& answer, const std::vector<int32_t>& undisturbed, const std::string& victim) {
     victim == "router" ? ExpectFailed(answer, undisturbed, "") : ExpectUnharmed(answer, undisturbed);
   }
+
+  std::vector<int32_t> known_answer_;
+  int known_prompts_ = 0;  // of those beside
 };
 
 constexpr const char* kAll[] = {"prefill-0", "prefill-1", "decode-0", "router"};
@@ -35,25 +54,31 @@ TEST_F(FaultStagesTest, AtReserve) {
   cluster_.ExpectAllFree();
   for (const std::string victim : kAll) {
     SCOPED_TRACE(victim);
+    const auto beside = BeginBeside();
     const pid_t decode = cluster_.pid("decode-0");
     const Staged staged = BeginAt(Stage::kReserve);
     Kill(victim);
     if (victim != "decode-0") kill(decode, SIGCONT);
     ExpectOutlived(staged.running->answer(), undisturbed, victim);
+    ExpectOutlivedBeside(*beside, victim);
     ExpectServiceAgain();
   }
+  EXPECT_GT(known_prompts_, 0);
 }
 
 TEST_F(FaultStagesTest, BeforeTheFirstToken) {
   const std::vector<int32_t> undisturbed = cluster_.GenerateEventually(RequestFor(Stage::kPrefill)).ids;
   for (const std::string victim : kAll) {
     SCOPED_TRACE(victim);
+    const auto beside = BeginBeside();
     const Staged staged = BeginAt(Stage::kPrefill);
     Kill(victim);
     ExpectOutlived(staged.running->answer(), undisturbed, victim);
     EXPECT_EQ(staged.running->answer().finished.failovers() > 0, victim != "router");
+    ExpectOutlivedBeside(*beside, victim);
     ExpectServiceAgain();
   }
+  EXPECT_GT(known_prompts_, 0);
 }
 
 // What may be the cause of both is not tried a third time.
@@ -82,33 +107,41 @@ TEST_F(FaultStagesTest, BetweenTheFirstTokenAndTheEndOfTheHandoff) {
   const std::vector<int32_t> undisturbed = cluster_.GenerateEventually(RequestFor(Stage::kHandoff)).ids;
   for (const std::string victim : kAll) {
     SCOPED_TRACE(victim);
+    const auto beside = BeginBeside();
     const pid_t decode = cluster_.pid("decode-0");
     const Staged staged = BeginAt(Stage::kHandoff);
     Kill(victim);
     if (victim != "decode-0") kill(decode, SIGCONT);
     ExpectOutlived(staged.running->answer(), undisturbed, victim);
+    ExpectOutlivedBeside(*beside, victim);
     ExpectServiceAgain();
   }
+  EXPECT_GT(known_prompts_, 0);
 }
 
 TEST_F(FaultStagesTest, InDecode) {
   const std::vector<int32_t> undisturbed = cluster_.GenerateEventually(RequestFor(Stage::kDecode)).ids;
   for (const std::string victim : {"decode-0", "router"}) {
     SCOPED_TRACE(victim);
+    const auto beside = BeginBeside();
     const Staged staged = BeginAt(Stage::kDecode);
     Kill(victim);
     ExpectOutlived(staged.running->answer(), undisturbed, victim);
     EXPECT_EQ(staged.running->answer().finished.failovers() > 0, victim != "router");
+    ExpectOutlivedBeside(*beside, victim);
     ExpectServiceAgain();
   }
   // What prefill workers had to do with it is done.
   for (const std::string victim : {"prefill-0", "prefill-1"}) {
     SCOPED_TRACE(victim);
+    const auto beside = BeginBeside();
     const Staged staged = BeginAt(Stage::kDecode);
     Kill(victim);
     ExpectUnharmed(staged.running->answer(), undisturbed);
+    ExpectOutlivedBeside(*beside, victim);
     ExpectServiceAgain();
   }
+  EXPECT_GT(known_prompts_, 0);
 }
 
 }  // namespace

@@ -116,13 +116,17 @@ void Load::Stop() {
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
   MutexLock lock(mu_);
+  int may_know = 0, known = 0;
   for (size_t client = 0; client < answers_.size(); ++client) {
+    may_know += !requests_[client].request.no_cache();
     for (const Answer& answer : answers_[client]) {
       SCOPED_TRACE(absl::StrCat("on ", absl::StrJoin(answer.started.plan().workers(), ", "), "; ",
                                 answer.started.plan().decode_worker()));
       FaultsCluster::ExpectUnharmed(answer, requests_[client].ids);
+      known += answer.finished.usage().cached_prompt_tokens() > 0;
     }
   }
+  EXPECT_TRUE(known > 0 || may_know == 0);
 }
 
 void StopProcess(pid_t pid) {
@@ -171,12 +175,19 @@ v1::GenerateRequest FaultsCluster::LongAnswer() {
 
 std::vector<Load::Request> FaultsCluster::MixedLoad() {
   std::vector<Load::Request> load;
-  // As many workers as the planner likes: one for every 16 tokens.
-  for (const int tokens : {12, 40, 13, 41}) {
-    Load::Request one{RequestOf(SyntheticIds(tokens, tokens), 60), {}};
-    one.ids = cluster_.GenerateEventually(one.request).ids;
-    EXPECT_EQ(one.ids.size(), 60u);
-    load.push_back(std::move(one));
+  const auto add = [&](const v1::GenerateRequest& request) {
+    load.push_back({request, cluster_.GenerateEventually(Uncached(request)).ids});
+    EXPECT_EQ(load.back().ids.size(), 60u);
+  };
+  // As many workers as the planner likes: one for every 16 tokens. Computed anew each time: edges and hand-offs stay in
+  // use.
+  for (const int tokens : {12, 40, 13, 41}) add(Uncached(RequestOf(SyntheticIds(tokens, tokens), 60)));
+  // With one beginning, and known as a whole from the second time on.
+  for (const int tokens : {20, 30}) {
+    std::vector<int32_t> ids = SyntheticIds(64, 7);
+    const std::vector<int32_t> own = SyntheticIds(tokens, tokens);
+    ids.insert(ids.end(), own.begin(), own.end());
+    add(RequestOf(ids, 60));
   }
   return load;
 }
@@ -191,6 +202,20 @@ std::unique_ptr<Running> FaultsCluster::BeginLongPrompt(const v1::GenerateReques
 
 std::unique_ptr<Running> FaultsCluster::BeginLongAnswer() {
   auto running = std::make_unique<Running>(cluster_, LongAnswer());
+  EXPECT_TRUE(Eventually([&] { return running->tokens() >= 3; }));
+  return running;
+}
+
+v1::GenerateRequest FaultsCluster::KnownAnswer() {
+  return RequestOf(SyntheticIds(100, 9), 2500);
+}
+
+std::unique_ptr<Running> FaultsCluster::BeginKnownAnswer() {
+  v1::GenerateRequest before = KnownAnswer();
+  before.mutable_stop()->set_max_tokens(2);
+  EXPECT_TRUE(cluster_.GenerateEventually(before).status.ok());
+  cluster_.ExpectAllFree();
+  auto running = std::make_unique<Running>(cluster_, KnownAnswer());
   EXPECT_TRUE(Eventually([&] { return running->tokens() >= 3; }));
   return running;
 }

@@ -59,7 +59,8 @@ class Load {
 
   // Waits until each client has had another answer of a request that it began after this call.
   void AwaitRound();
-  // Ends the clients after their requests. Every answer must be the undisturbed one, to the last token.
+  // Ends the clients after their requests. Every answer must be the undisturbed one, to the last token, and some must
+  // have begun with what was known where requests may.
   void Stop();
 
  private:
@@ -102,7 +103,8 @@ class FaultsCluster {
   static v1::GenerateRequest ShortPrompt(int width);
   // In decode for seconds, of one prefill worker.
   static v1::GenerateRequest LongAnswer();
-  // Small ones of one prefill worker and of two, and what they give on this cluster.
+  // Small ones of one prefill worker and of two, ones that begin alike behind what a decode worker knows, and what they
+  // give on this cluster.
   std::vector<Load::Request> MixedLoad();
 
   // Begins a LongPrompt and waits until it is in mid-prefill: prefill-1 has got the first bytes from prefill-0.
@@ -110,6 +112,11 @@ class FaultsCluster {
                                            absl::Duration patience = LocalCluster::kPatience);
   // Begins LongAnswer and waits for the third token: its hand-off is over.
   std::unique_ptr<Running> BeginLongAnswer();
+  // A longer answer, behind a prompt of which a decode worker may know all but the last token.
+  static v1::GenerateRequest KnownAnswer();
+  // Sees that a decode worker knows the prompt of KnownAnswer, begins that, and waits for the third token. Nothing else
+  // is on its way.
+  std::unique_ptr<Running> BeginKnownAnswer();
   // What BeginAt asks for.
   static v1::GenerateRequest RequestFor(Stage stage);
   // Begins a request over all of two prefill workers (in decode: over one) and waits until it is at the stage. It stays

@@ -42,7 +42,7 @@ class HandedXClusterTest : public ::testing::Test {
   static std::vector<int32_t> Ask(LocalCluster& cluster, int prompt) {
     EXPECT_TRUE(Eventually(
         [&] { return cluster.Metric("router", "runahead_workers{role=\"prefill\",state=\"ready\"}") == 2; }));
-    const Answer answer = cluster.Generate(RequestOf(SyntheticIds(prompt, 3), kTokens));
+    const Answer answer = cluster.Generate(Uncached(RequestOf(SyntheticIds(prompt, 3), kTokens)));
     EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
     EXPECT_EQ(answer.started.plan().workers_size(), 2);
     EXPECT_EQ(answer.ids.size(), static_cast<size_t>(kTokens));

@@ -31,7 +31,7 @@ TEST_F(HandoffRouteTest, LinksBringTheKvThatACopyDoes) {
                                absl::StrCat("--workers=role=both,address=", first.address),
                                absl::StrCat("--workers=role=both,address=", second.address)});
   ASSERT_FALSE(router.address.empty()) << router.process.err();
-  const v1::GenerateRequest request = RequestOf(SyntheticIds(900, 1), 20);
+  const v1::GenerateRequest request = Uncached(RequestOf(SyntheticIds(900, 1), 20));
   const Answer by_links = links_.Generate(request);
   ASSERT_TRUE(by_links.status.ok()) << by_links.status.error_message();
   EXPECT_EQ(by_links.started.plan().workers_size(), 2);
@@ -48,7 +48,7 @@ TEST_F(HandoffRouteTest, LinksBringTheKvThatACopyDoes) {
 }
 
 TEST_F(HandoffRouteTest, ADecodeWorkerThatComesBackIsReachedAgain) {
-  const v1::GenerateRequest request = RequestOf(SyntheticIds(300, 2), 10);
+  const v1::GenerateRequest request = Uncached(RequestOf(SyntheticIds(300, 2), 10));
   const Answer before = links_.Generate(request);
   ASSERT_TRUE(before.status.ok()) << before.status.error_message();
   kill(links_.pid("decode-0"), SIGKILL);

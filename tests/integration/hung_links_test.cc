@@ -35,7 +35,7 @@ class HungKvprTest : public ::testing::Test {
 };
 
 TEST_F(HungKvprTest, ASequenceWhoseLinkHangsGoesOnOnceItDoesNot) {
-  const v1::GenerateRequest request = RequestOf(SyntheticIds(1400, 4), 300);
+  const v1::GenerateRequest request = Uncached(RequestOf(SyntheticIds(1400, 4), 300));
   const pid_t decode = cluster_.pid("decode-0");
   const Answer undisturbed = cluster_.GenerateEventually(request);
   ASSERT_EQ(undisturbed.ids.size(), 300u);
@@ -87,7 +87,7 @@ TEST_F(HungProcessTest, LinksOfANewWorkerThatHangAreNoticed) {
     EXPECT_TRUE(Eventually([&] { return in_state(kSuspected) == 1 && in_state(kReady) == 0; }));
   }
   const auto stub = OwnStub(router.address);
-  EXPECT_TRUE(Eventually([&] { return GenerateOver(*stub, RequestOf(SyntheticIds(40, 1), 4)).status.ok(); }));
+  EXPECT_TRUE(Eventually([&] { return GenerateOver(*stub, Uncached(RequestOf(SyntheticIds(40, 1), 4))).status.ok(); }));
   EXPECT_EQ(in_state(kSuspected), 0);
 }
 
@@ -98,7 +98,7 @@ TEST_F(HungProcessTest, ASliceForTheProcessItselfThatHangsIsDoneAnew) {
       {RUNAHEAD_ROUTER, "--model", model_, absl::StrCat("--workers=role=both,address=", worker->address)});
   ASSERT_FALSE(router.address.empty()) << router.process.err();
   const auto stub = OwnStub(router.address);
-  const v1::GenerateRequest request = RequestOf(SyntheticIds(40, 1), 4);
+  const v1::GenerateRequest request = Uncached(RequestOf(SyntheticIds(40, 1), 4));
   const auto serves = [&] { return GenerateOver(*stub, request).status.ok(); };
   ASSERT_TRUE(Eventually(serves));
   for (const pid_t pid : {worker->process.pid(), router.process.pid()}) ExpectKnownThreads(pid);

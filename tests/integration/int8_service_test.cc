@@ -32,7 +32,7 @@ double LogOf(const std::vector<float>& logits, int32_t id) {
 
 // Greedy, through both prefill workers.
 v1::GenerateRequest RequestThrough(const std::vector<int32_t>& ids, int max_tokens) {
-  v1::GenerateRequest request = RequestOf(ids, max_tokens);
+  v1::GenerateRequest request = Uncached(RequestOf(ids, max_tokens));
   request.mutable_experiment()->set_width(2);
   request.mutable_sampling()->set_logprobs(20);
   return request;

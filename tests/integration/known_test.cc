@@ -135,7 +135,6 @@ TEST_F(KnownTest, AnAnswerOfOneTokenLeavesItsPrompt) {
   const auto index = [] { return cluster_->Metric("router", "runahead_known_index_tokens"); };
   const double before = index();
   v1::GenerateRequest request = RequestOf(chat, 1);
-  request.set_no_cache(false);
   const Answer first = cluster_->Generate(request);
   EXPECT_TRUE(first.status.ok()) << first.status.error_message();
   EXPECT_EQ(Cached(first), 0);

@@ -40,7 +40,7 @@ class KvprClusterTest : public ::testing::Test {
     return cluster.Metric("decode-0", absl::StrCat("runahead_kvpr_lane_tokens_total{lane=\"", lane, "\"}"));
   }
   Answer Ask(LocalCluster& cluster) {
-    return cluster.Generate(RequestOf(golden_.ids, static_cast<int>(golden_.greedy.size())));
+    return cluster.Generate(Uncached(RequestOf(golden_.ids, static_cast<int>(golden_.greedy.size()))));
   }
 
   const std::string model_ = ::testing::TempDir() + "kvpr_cluster.gguf";
@@ -94,7 +94,7 @@ TEST_F(KvprClusterTest, ChosenByItselfNotAllIsCopiedAndTheTokensAreGoldenToo) {
 
 // Windows are resident, the rest is copied in every step: bitwise what a device gives that has no link.
 TEST_F(KvprClusterTest, WithBothLanesOffLogprobsAreThoseOfAClusterWithoutALink) {
-  v1::GenerateRequest request = RequestOf(golden_.ids, 8);
+  v1::GenerateRequest request = Uncached(RequestOf(golden_.ids, 8));
   request.mutable_sampling()->set_logprobs(20);
   const auto logprobs_of = [&](const std::vector<std::string>& arguments, bool streams) {
     LocalCluster cluster(model_, arguments);
@@ -123,7 +123,7 @@ TEST_F(KvprClusterTest, WithStreamedWeightsTheTokensAreGoldenAndADeadlineFreesAl
   for (absl::Duration patience = absl::Milliseconds(300);; patience *= 2) {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + patience));
-    const Answer late = cluster.Generate(RequestOf(golden_.ids, 640), &context);
+    const Answer late = cluster.Generate(Uncached(RequestOf(golden_.ids, 640)), &context);
     if (late.ids.empty() && patience < LocalCluster::kPatience) continue;
     EXPECT_EQ(late.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << late.ids.size() << " tokens";
     break;

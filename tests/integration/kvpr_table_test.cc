@@ -98,7 +98,7 @@ void PrintTo(const Cell& cell, std::ostream* out) {
 std::vector<Answer> AskOver(v1::Inference::Stub& stub) {
   std::vector<Answer> answers;
   for (int prompt = 0; prompt < kPrompts; ++prompt) {
-    v1::GenerateRequest request = RequestOf(SyntheticIds(kPrompt, 3 + prompt), kTokens);
+    v1::GenerateRequest request = Uncached(RequestOf(SyntheticIds(kPrompt, 3 + prompt), kTokens));
     request.mutable_sampling()->set_logprobs(20);
     answers.push_back(GenerateOver(stub, request));
     EXPECT_TRUE(answers.back().status.ok()) << answers.back().status.error_message();
@@ -252,7 +252,8 @@ class KvprTableProcesses : public ::testing::Test {
     ASSERT_FALSE(router.address.empty()) << router.process.err();
     const auto stub = v1::Inference::NewStub(grpc::CreateChannel(router.address, grpc::InsecureChannelCredentials()));
     const Cell cell{"Auto", {}};
-    ASSERT_TRUE(Eventually([&] { return GenerateOver(*stub, RequestOf(SyntheticIds(5, 1), 2)).status.ok(); }));
+    ASSERT_TRUE(
+        Eventually([&] { return GenerateOver(*stub, Uncached(RequestOf(SyntheticIds(5, 1), 2))).status.ok(); }));
     ExpectTokensOf(Reference(cell), AskOver(*stub), apart > 0 ? apart : cell.apart());
   }
   static constexpr char kX[] = "runahead_handoff_bytes_total{kind=\"x\"}";

@@ -220,6 +220,10 @@ v1::GenerateRequest RequestOf(const std::vector<int32_t>& ids, int max_tokens) {
   request.mutable_token_ids()->mutable_ids()->Assign(ids.begin(), ids.end());
   request.mutable_stop()->set_max_tokens(max_tokens);
   request.mutable_stop()->set_ignore_eos(true);
+  return request;
+}
+
+v1::GenerateRequest Uncached(v1::GenerateRequest request) {
   request.set_no_cache(true);
   return request;
 }

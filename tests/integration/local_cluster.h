@@ -16,6 +16,8 @@
 
 namespace runahead {
 
+// The router's own code has another Answer, and some tests link both.
+inline namespace calls {
 // What a Generate call gave.
 struct Answer {
   grpc::Status status;
@@ -26,6 +28,7 @@ struct Answer {
   std::string text;
   v1::Finished finished;
 };
+}  // namespace calls
 
 class LocalCluster {
  public:
@@ -81,8 +84,12 @@ Answer GenerateOver(v1::Inference::Stub& stub, const v1::GenerateRequest& reques
 bool Eventually(const std::function<bool()>& is_true,
                 absl::Duration patience = testing::Patience(LocalCluster::kPatience));
 
-// Takes the way of a first turn, whatever was asked before: a chain, a hand-off, a decode worker.
+// As a user asks: what is known of its beginning is used, and it leaves its own.
 v1::GenerateRequest RequestOf(const std::vector<int32_t>& ids, int max_tokens);
+
+// Takes the way of a first turn, whatever was asked before: a chain, a hand-off, a decode worker. For references, and
+// for tests of that way.
+v1::GenerateRequest Uncached(v1::GenerateRequest request);
 
 // `count` seeded ids of a synthetic vocabulary, none of them special.
 std::vector<int32_t> SyntheticIds(int count, int seed);

@@ -73,7 +73,7 @@ class LogTest : public ::testing::Test {
   void FillLogOfRouter() {
     const double before = DroppedByRouter();
     ASSERT_GE(before, 0);
-    v1::GenerateRequest refused = RequestOf({1}, 0);
+    v1::GenerateRequest refused = Uncached(RequestOf({1}, 0));
     refused.set_request_id(std::string(100, 'r'));
     for (int i = 0; i < 20'000; ++i) {
       const grpc::Status status = GenerateOver(*stub_, refused).status;
@@ -107,7 +107,7 @@ class LogTest : public ::testing::Test {
     return requests;
   }
   v1::GenerateRequest Chat(const std::string& text) {
-    v1::GenerateRequest request = RequestOf({}, 40);
+    v1::GenerateRequest request = Uncached(RequestOf({}, 40));
     request.mutable_stop()->set_ignore_eos(true);
     v1::ChatMessage& message = *request.mutable_chat()->add_messages();
     message.set_role("user");
@@ -123,7 +123,7 @@ class LogTest : public ::testing::Test {
 
 TEST_F(LogTest, ALineOfEachRequestSaysWhatTheAnswerSays) {
   Start({"--log-format", "json"});
-  v1::GenerateRequest request = RequestOf(SyntheticIds(60, 1), 6);
+  v1::GenerateRequest request = Uncached(RequestOf(SyntheticIds(60, 1), 6));
   request.set_request_id("it's \"mine\" \\ %v {}");
   request.mutable_stop()->set_ignore_eos(true);
   const Answer answer = GenerateOver(*stub_, request);
@@ -174,7 +174,7 @@ TEST_F(LogTest, NoLineHoldsAnythingOfPromptOrAnswerWhateverHappens) {
   const Answer answer = GenerateOver(*stub_, Chat(kSecret));
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   ASSERT_GT(answer.text.size(), 20) << "else it may stand in a line by chance";
-  v1::GenerateRequest prompt = RequestOf({}, 1 << 20);
+  v1::GenerateRequest prompt = Uncached(RequestOf({}, 1 << 20));
   prompt.set_prompt(kSecret);
   EXPECT_FALSE(GenerateOver(*stub_, prompt).status.ok());
   v1::GenerateRequest swapped = Chat("user");
@@ -193,7 +193,7 @@ TEST_F(LogTest, NoLineHoldsAnythingOfPromptOrAnswerWhateverHappens) {
 TEST_F(LogTest, WherePromptsAreAskedForTheyStandEscapedAndCutInTheLineOfTheRequest) {
   Start({"--log-format", "json"}, {"--log-prompts"});
   ASSERT_TRUE(GenerateOver(*stub_, Chat(kSecret)).status.ok());
-  v1::GenerateRequest longer = RequestOf({}, 1);
+  v1::GenerateRequest longer = Uncached(RequestOf({}, 1));
   longer.set_prompt(kSecret + std::string(3000, 'x'));
   GenerateOver(*stub_, longer);
   const std::vector<std::string> logs = Logs();
@@ -209,7 +209,7 @@ TEST_F(LogTest, WherePromptsAreAskedForTheyStandEscapedAndCutInTheLineOfTheReque
 TEST_F(LogTest, AReaderThatStandsStillStopsNobodyAndLearnsHowManyLinesAreMissing) {
   Start({});
   FillLogOfRouter();
-  const v1::GenerateRequest request = RequestOf(SyntheticIds(20, 1), 4);
+  const v1::GenerateRequest request = Uncached(RequestOf(SyntheticIds(20, 1), 4));
   const Answer answer = GenerateOver(*stub_, request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   ASSERT_TRUE(router_->process.ReadErrUntil("lines are missing here: they came faster than the log was read lines="));
@@ -231,7 +231,7 @@ TEST_F(LogTest, AReaderThatStandsStillStopsNobodyAndLearnsHowManyLinesAreMissing
 TEST_F(LogTest, SignalsMoveTheLevelOfARunningProcess) {
   Start({});
   testing::TestProcess& decode = workers_.back()->process;
-  const v1::GenerateRequest request = RequestOf(SyntheticIds(20, 1), 4);
+  const v1::GenerateRequest request = Uncached(RequestOf(SyntheticIds(20, 1), 4));
   ASSERT_TRUE(GenerateOver(*stub_, request).status.ok());
   EXPECT_THAT(decode.err(), Not(HasSubstr(" D decode-0 ")));
   decode.Signal(SIGUSR1);

@@ -44,7 +44,7 @@ TEST(LongPrompt, OfASlowWorkerIsNotTakenForAHangingOne) {
       {.layers = 2, .hidden = 32, .heads = 2, .kv_heads = 1, .ffn = 64, .context_length = 131'072}, "long_prompt");
   LocalCluster cluster(model, {"--prefill", "1", "--decode", "1", "--threads", "1", "--dtype", "f32"});
   auto slow = std::make_unique<SlowProcess>(cluster.pid("prefill-0"));
-  Running running(cluster, RequestOf(SyntheticIds(kPromptTokens, 1), 2), absl::Minutes(4));
+  Running running(cluster, Uncached(RequestOf(SyntheticIds(kPromptTokens, 1), 2)), absl::Minutes(4));
   const Answer& answer = running.answer();
   EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(answer.ids.size(), 2u);

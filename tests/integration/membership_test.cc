@@ -70,12 +70,12 @@ class MembershipTest : public ::testing::Test {
     return at == std::string::npos ? -1 : std::atoi(page->body.c_str() + at + name.size());
   }
   Answer Ask(int max_tokens, const std::function<void(size_t)>& on_token = nullptr) {
-    return GenerateOver(*stub_, RequestOf(SyntheticIds(kPrompt, 1), max_tokens), nullptr, on_token);
+    return GenerateOver(*stub_, Uncached(RequestOf(SyntheticIds(kPrompt, 1), max_tokens)), nullptr, on_token);
   }
   // Reads until the chain has been told to start.
   void Begin(int max_tokens) {
     context_ = std::make_unique<grpc::ClientContext>();
-    reader_ = stub_->Generate(context_.get(), RequestOf(SyntheticIds(kPrompt, 1), max_tokens));
+    reader_ = stub_->Generate(context_.get(), Uncached(RequestOf(SyntheticIds(kPrompt, 1), max_tokens)));
     v1::GenerateResponse response;
     ASSERT_TRUE(reader_->Read(&response) && response.has_started());
     started_ = response.started();

@@ -36,10 +36,19 @@ class MoveProcessTest : public ::testing::Test {
   std::vector<Answer> Undisturbed(int streams) {
     std::vector<Answer> answers;
     for (int i = 0; i < streams; ++i) {
-      answers.push_back(cluster_.GenerateEventually(Request(i)));
+      answers.push_back(cluster_.GenerateEventually(Uncached(Request(i))));
       EXPECT_EQ(answers.back().ids.size(), static_cast<size_t>(kMovedOutput)) << answers.back().status.error_message();
     }
     return answers;
+  }
+  // A decode worker knows their prompts from then on.
+  void LeavePrompts(int streams) {
+    for (int i = 0; i < streams; ++i) {
+      v1::GenerateRequest request = Request(i);
+      request.mutable_stop()->set_max_tokens(2);
+      EXPECT_TRUE(cluster_.GenerateEventually(request).status.ok());
+    }
+    cluster_.ExpectAllFree();
   }
   // All of them run, and have so many tokens each.
   std::vector<std::unique_ptr<Running>> Begin(int streams, size_t tokens) {
@@ -86,16 +95,19 @@ class MoveProcessTest : public ::testing::Test {
 TEST_F(MoveProcessTest, EveryStreamOfAWorkerThatIsToEndGoesOnOnAnother) {
   const int streams = 6;
   const std::vector<Answer> undisturbed = Undisturbed(streams);
+  LeavePrompts(streams);
   const auto running = Begin(streams, 20);
   const pid_t ends = cluster_.pid("decode-0");
   kill(ends, SIGTERM);
-  int begun_there = 0;
+  int begun_there = 0, known = 0;
   for (int i = 0; i < streams; ++i) {
     const Answer& got = running[i]->answer();
     ExpectWhole(got, undisturbed[i]);
     EXPECT_EQ(got.finished.failovers(), 0);
     begun_there += got.started.plan().decode_worker() == "decode-0";
+    known += got.finished.usage().cached_prompt_tokens() > 0;
   }
+  EXPECT_GT(known, 0);
   // A stream that is over before its turn comes does not move.
   EXPECT_GE(Moves("moved"), 1) << cluster_.Log();
   EXPECT_LE(Moves("moved"), begun_there) << cluster_.Log();

@@ -178,10 +178,10 @@ TEST_F(PlanSearchTest, ARouterFollowsTheTable) {
   const auto entries = Entries();
 
   LocalCluster cluster(*model_path_, {"--prefill", "2", "--dtype", "f32", "--table", table_});
-  const Answer answer = cluster.Generate(RequestOf(SyntheticIds(200, 1), 1));
+  const Answer answer = cluster.Generate(Uncached(RequestOf(SyntheticIds(200, 1), 1)));
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_THAT(answer.started.plan().parts(), ElementsAre(150, 50));
-  const Answer searched = cluster.Generate(RequestOf(SyntheticIds(96, 1), 1));
+  const Answer searched = cluster.Generate(Uncached(RequestOf(SyntheticIds(96, 1), 1)));
   ASSERT_TRUE(searched.status.ok()) << searched.status.error_message();
   EXPECT_THAT(searched.started.plan().parts(),
               ::testing::ElementsAreArray(PartsOf(entries.at({96, searched.started.plan().parts_size()}))));

@@ -59,7 +59,7 @@ TEST_F(PoolTest, TheFirstWorkerToAnswerIsRefusedWhereMostOfTheListComputesInAnot
   EXPECT_EQ(pool.dtype(), "f32");
   EXPECT_EQ(pool.builds_size(), 1);  // all are of one binary
   grpc::ClientContext context;
-  const auto reader = stub->Generate(&context, RequestOf(SyntheticIds(20, 1), 4));
+  const auto reader = stub->Generate(&context, Uncached(RequestOf(SyntheticIds(20, 1), 4)));
   v1::GenerateResponse started, more;
   ASSERT_TRUE(reader->Read(&started));
   while (reader->Read(&more)) {

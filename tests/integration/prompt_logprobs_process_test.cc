@@ -32,7 +32,7 @@ class PromptLogprobsProcessTest : public ::testing::Test {
 
   static std::vector<int32_t> Prompt() { return SyntheticIds(kScoredTokens, 41); }
   static v1::GenerateRequest Request(int width, int alternatives, int max_tokens) {
-    v1::GenerateRequest request = RequestOf(Prompt(), max_tokens);
+    v1::GenerateRequest request = Uncached(RequestOf(Prompt(), max_tokens));
     request.mutable_experiment()->set_width(width);
     request.set_prompt_logprobs(alternatives);
     return request;
@@ -82,7 +82,7 @@ TEST_F(PromptLogprobsProcessTest, EveryWidthGivesTheScoresOfTheReference) {
 
 // A decode worker computes each of these tokens behind the others, and says what it was given.
 TEST_F(PromptLogprobsProcessTest, DecodeGivesItsTokensTheSame) {
-  v1::GenerateRequest request = RequestOf(Prompt(), 24);
+  v1::GenerateRequest request = Uncached(RequestOf(Prompt(), 24));
   request.mutable_sampling()->set_temperature(1);
   request.mutable_sampling()->set_seed(5);
   request.mutable_sampling()->set_logprobs(0);
@@ -94,7 +94,7 @@ TEST_F(PromptLogprobsProcessTest, DecodeGivesItsTokensTheSame) {
   all.insert(all.end(), drawn.ids.begin(), drawn.ids.end());
   for (const int width : {1, 2, 3}) {
     SCOPED_TRACE(width);
-    v1::GenerateRequest scoring = RequestOf(all, 0);
+    v1::GenerateRequest scoring = Uncached(RequestOf(all, 0));
     scoring.mutable_experiment()->set_width(width);
     scoring.set_prompt_logprobs(0);
     const Answer scored = cluster_->Generate(scoring);

@@ -17,7 +17,6 @@ constexpr int kTurnAnswer = 16;
 
 Answer AskFor(LocalCluster& cluster, const std::vector<int32_t>& chat) {
   v1::GenerateRequest request = RequestOf(chat, kTurnAnswer);
-  request.set_no_cache(false);
   const Answer answer = cluster.Generate(request);
   EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(answer.ids.size(), static_cast<size_t>(kTurnAnswer));

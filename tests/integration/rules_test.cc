@@ -26,7 +26,7 @@ class RulesTest : public ::testing::Test {
   void TearDown() override { cluster_->ExpectAllFree(); }
 
   static v1::GenerateRequest Request(int max_tokens) {
-    v1::GenerateRequest request = RequestOf(SyntheticIds(40, 1), max_tokens);
+    v1::GenerateRequest request = Uncached(RequestOf(SyntheticIds(40, 1), max_tokens));
     request.mutable_experiment()->set_width(2);
     return request;
   }
@@ -119,8 +119,8 @@ TEST_F(RulesTest, AnAnswerHasItsForm) {
 
 TEST_F(RulesTest, ATruncatedPromptIsAnsweredAsItsEnd) {
   const std::vector<int32_t> ids = SyntheticIds(90, 2);
-  const Answer end = Ask(RequestOf({ids.end() - 25, ids.end()}, 8));
-  v1::GenerateRequest request = RequestOf(ids, 8);
+  const Answer end = Ask(Uncached(RequestOf({ids.end() - 25, ids.end()}, 8)));
+  v1::GenerateRequest request = Uncached(RequestOf(ids, 8));
   request.set_truncate_prompt(25);
   const Answer truncated = Ask(request);
   EXPECT_EQ(truncated.started.prompt_tokens(), 25);

@@ -63,7 +63,7 @@ TEST_F(ServiceTest, AnyChainGivesThePlainPassTokens) {
   for (const std::vector<int>& parts :
        std::vector<std::vector<int>>{{500}, {250, 250}, {1, 499}, {499, 1}, {200, 170, 130}, {1, 498, 1}}) {
     SCOPED_TRACE(::testing::PrintToString(parts));
-    v1::GenerateRequest request = RequestOf(ids, 24);
+    v1::GenerateRequest request = Uncached(RequestOf(ids, 24));
     request.mutable_experiment()->mutable_parts()->Assign(parts.begin(), parts.end());
     const Answer answer = cluster_->Generate(request);
     ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
@@ -89,7 +89,7 @@ TEST_F(ServiceTest, TheBaselinesGiveThePlainPassTokens) {
       return cluster_->Sum("prefill-1", "runahead_link_bytes_total{direction=\"send\",peer=\"prefill-0\"");
     };
     const double before = sent_up();
-    v1::GenerateRequest request = RequestOf(ids, 24);
+    v1::GenerateRequest request = Uncached(RequestOf(ids, 24));
     request.mutable_experiment()->set_schedule(schedule);
     const Answer answer = cluster_->Generate(request);
     ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
@@ -114,7 +114,7 @@ TEST_F(ServiceTest, WhatThePredecessorComputesIsNoTransfer) {
   const double frames_before = frames(), transfer_before = transfer(), hidden_before = hidden();
   const double waited_before = waited(), jobs_before = jobs();
   // The head has nearly all of the work, so that the tail waits for it in every layer.
-  v1::GenerateRequest request = RequestOf(SyntheticIds(4000, 5), 1);
+  v1::GenerateRequest request = Uncached(RequestOf(SyntheticIds(4000, 5), 1));
   for (const int part : {3999, 1}) request.mutable_experiment()->add_parts(part);
   const Answer answer = cluster_->Generate(request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
@@ -142,9 +142,10 @@ TEST_F(ServiceTest, AShortPromptRunsBetweenTheLayersOfALongOne) {
   const double before = interleaved();
   // Mostly at once; the long prompt may be over before the short one comes.
   EXPECT_TRUE(Eventually([&] {
-    auto long_one = std::async(std::launch::async, [&] { return cluster_->Generate(RequestOf(long_ids, 1)); });
+    auto long_one =
+        std::async(std::launch::async, [&] { return cluster_->Generate(Uncached(RequestOf(long_ids, 1))); });
     EXPECT_TRUE(Eventually([] { return cluster_->Metric("router", "runahead_requests_in_flight") > 0; }));
-    const Answer answer = cluster_->Generate(RequestOf(ids, 8));
+    const Answer answer = cluster_->Generate(Uncached(RequestOf(ids, 8)));
     EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
     ExpectTokens(answer.ids, expected);
     EXPECT_TRUE(long_one.get().status.ok());
@@ -156,7 +157,7 @@ TEST_F(ServiceTest, SixteenAtOnceGiveWhatEachGivesAlone) {
   std::vector<v1::GenerateRequest> requests;
   std::vector<std::vector<int32_t>> alone;
   for (int i = 0; i < 16; ++i) {
-    requests.push_back(RequestOf(SyntheticIds(5 + 37 * i, i), 400 + i));
+    requests.push_back(Uncached(RequestOf(SyntheticIds(5 + 37 * i, i), 400 + i)));
     // A long prompt that differs in one reduction may differ in a token of small margin: one width for all.
     requests.back().mutable_experiment()->set_width(1);
     const Answer answer = cluster_->Generate(requests.back());
@@ -183,7 +184,7 @@ TEST_F(ServiceTest, SixteenAtOnceGiveWhatEachGivesAlone) {
 }
 
 TEST_F(ServiceTest, SamplingIsRepeatableWithASeedAndTheSeedIsReturned) {
-  v1::GenerateRequest request = RequestOf(SyntheticIds(40, 3), 30);
+  v1::GenerateRequest request = Uncached(RequestOf(SyntheticIds(40, 3), 30));
   request.mutable_sampling()->set_temperature(1.0f);
   request.mutable_sampling()->set_logprobs(3);
   const Answer first = cluster_->Generate(request);
@@ -197,7 +198,7 @@ TEST_F(ServiceTest, SamplingIsRepeatableWithASeedAndTheSeedIsReturned) {
 }
 
 TEST_F(ServiceTest, OneTokenTakesNoLease) {
-  const Answer answer = cluster_->Generate(RequestOf(SyntheticIds(100, 4), 1));
+  const Answer answer = cluster_->Generate(Uncached(RequestOf(SyntheticIds(100, 4), 1)));
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(answer.ids.size(), 1u);
   EXPECT_EQ(answer.started.plan().decode_worker(), "");
@@ -208,9 +209,10 @@ TEST_F(ServiceTest, AClientThatGoesAwayFreesEverything) {
   const double cancelled = cluster_->Ended("CANCELLED"), done = cluster_->Ended("OK");
   ASSERT_GE(cancelled, 0) << "the metric is there from the start";
   grpc::ClientContext context;
-  const Answer answer = cluster_->Generate(RequestOf(SyntheticIds(50, 5), 3000), &context, [&](size_t tokens) {
-    if (tokens >= 5) context.TryCancel();
-  });
+  const Answer answer =
+      cluster_->Generate(Uncached(RequestOf(SyntheticIds(50, 5), 3000)), &context, [&](size_t tokens) {
+        if (tokens >= 5) context.TryCancel();
+      });
   EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::CANCELLED);
   EXPECT_TRUE(Eventually([&] { return cluster_->Ended("CANCELLED") == cancelled + 1; }));
   EXPECT_EQ(cluster_->Ended("OK"), done);
@@ -225,7 +227,7 @@ TEST_F(ServiceTest, ADeadlineInMidAnswerIsTheRoutersToo) {
     const double expired = cluster_->Ended("DEADLINE_EXCEEDED"), before = ended();
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + timeout);
-    const Answer answer = cluster_->Generate(RequestOf(SyntheticIds(50, 7), 4000), &context);
+    const Answer answer = cluster_->Generate(Uncached(RequestOf(SyntheticIds(50, 7), 4000)), &context);
     EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << answer.ids.size() << " tokens";
     EXPECT_TRUE(answer.ids.empty() || Eventually([&] { return ended() > before; }));
     cluster_->ExpectAllFree();
@@ -237,7 +239,7 @@ TEST_F(ServiceTest, ADeadlineInMidAnswerIsTheRoutersToo) {
 
 TEST_F(ServiceTest, TheFilesNameIsAModelNameToo) {
   for (const char* name : {"small", "SMALL", "service", "Service"}) {
-    v1::GenerateRequest request = RequestOf(SyntheticIds(10, 8), 2);
+    v1::GenerateRequest request = Uncached(RequestOf(SyntheticIds(10, 8), 2));
     request.set_model(name);
     const Answer answer = cluster_->Generate(request);
     EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
@@ -251,7 +253,7 @@ TEST_F(ServiceTest, ClientsThatGoAwayAtOnceLeaveNoLease) {
       for (int j = 0; j < 12; ++j) {
         grpc::ClientContext context;
         context.set_deadline(std::chrono::system_clock::now() + std::chrono::microseconds(300 * (i + j)));
-        cluster_->Generate(RequestOf(SyntheticIds(20, i), 50), &context);
+        cluster_->Generate(Uncached(RequestOf(SyntheticIds(20, i), 50)), &context);
       }
     });
   }
@@ -290,7 +292,7 @@ TEST_F(ServiceTest, BadInputNamesTheFieldAndTheNextRequestWorks) {
   };
   for (const Case& bad : cases) {
     SCOPED_TRACE(bad.field);
-    v1::GenerateRequest request = RequestOf(SyntheticIds(10, 6), 4);
+    v1::GenerateRequest request = Uncached(RequestOf(SyntheticIds(10, 6), 4));
     bad.spoil(request);
     const Answer answer = cluster_->Generate(request);
     EXPECT_THAT(answer.status.error_message(), HasSubstr(bad.field));
@@ -300,7 +302,7 @@ TEST_F(ServiceTest, BadInputNamesTheFieldAndTheNextRequestWorks) {
     EXPECT_TRUE(either || answer.status.error_code() == bad.code) << answer.status.error_code();
     EXPECT_TRUE(answer.ids.empty());
   }
-  EXPECT_TRUE(cluster_->Generate(RequestOf(SyntheticIds(10, 6), 4)).status.ok());
+  EXPECT_TRUE(cluster_->Generate(Uncached(RequestOf(SyntheticIds(10, 6), 4))).status.ok());
 }
 
 }  // namespace

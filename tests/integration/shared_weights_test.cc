@@ -25,7 +25,7 @@ class SharedWeightsClusterTest : public ::testing::Test {
     return model;
   }
   static std::vector<int32_t> Ask(LocalCluster& cluster) {
-    const Answer answer = cluster.GenerateEventually(RequestOf(SyntheticIds(90, 3), 12));
+    const Answer answer = cluster.GenerateEventually(Uncached(RequestOf(SyntheticIds(90, 3), 12)));
     EXPECT_EQ(answer.ids.size(), 12u);
     return answer.ids;
   }

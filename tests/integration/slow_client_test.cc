@@ -46,7 +46,7 @@ class SlowClientTest : public ::testing::Test {
   }
   // A C++ client that reads one message, nothing until it may resume, and then the rest.
   Answer ReadWithAPause(std::promise<void>& paused, const std::shared_future<void>& resume) {
-    v1::GenerateRequest request = RequestOf(ids_, kTokens);
+    v1::GenerateRequest request = Uncached(RequestOf(ids_, kTokens));
     request.mutable_sampling()->set_logprobs(kLogprobs);
     const auto stub =
         v1::Inference::NewStub(grpc::CreateChannel(cluster_.router(), grpc::InsecureChannelCredentials()));
@@ -70,7 +70,7 @@ class SlowClientTest : public ::testing::Test {
 };
 
 TEST_F(SlowClientTest, APauseInMidStreamLosesNoToken) {
-  const Answer whole = cluster_.Generate(RequestOf(ids_, kTokens));
+  const Answer whole = cluster_.Generate(Uncached(RequestOf(ids_, kTokens)));
   ASSERT_TRUE(whole.status.ok()) << whole.status.error_message();
 
   std::promise<void> paused, resume;

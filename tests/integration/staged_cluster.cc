@@ -32,17 +32,26 @@ const char* NameOf(Stage stage) {
 StagedCluster::StagedCluster(Stage stage) : stage_(stage) {
   // Over the whole line first: from here on every connection is there.
   EXPECT_TRUE(cluster_.GenerateEventually(ShortPrompt(2)).status.ok());
+  known_ = {KnownAnswer(), {}, {}};
   in_decode_ = {LongAnswer(), {}, {}};
   one_token_ = {OneToken(), {}, {}};
-  for (Other* other : {&in_decode_, &one_token_}) other->undisturbed = cluster_.Generate(other->request).ids;
+  for (Other* other : {&known_, &in_decode_, &one_token_}) {
+    other->undisturbed = cluster_.Generate(Uncached(other->request)).ids;
+  }
   undisturbed_ = cluster_.Generate(RequestFor(stage)).ids;
   cluster_.ExpectAllFree();  // BeginAt counts from here
   pids_ = cluster_.pids();
 }
 
+StagedCluster::~StagedCluster() {
+  EXPECT_TRUE(known_prompts_ > 0 || with_known_ == 0);
+}
+
 void StagedCluster::Begin(bool others) {
+  known_.running.reset();
   in_decode_.running.reset();
   one_token_.running.reset();
+  if (others) known_.running = BeginKnownAnswer();
   if (others && stage_ != Stage::kDecode) in_decode_.running = BeginLongAnswer();
   staged_ = BeginAt(stage_);
   if (others) one_token_.running = std::make_unique<Running>(cluster_, one_token_.request);
@@ -61,9 +70,13 @@ void StagedCluster::ExpectFailed() {
 }
 
 void StagedCluster::ExpectOthersUnharmed() {
-  for (const Other* other : {&in_decode_, &one_token_}) {
+  for (const Other* other : {&known_, &in_decode_, &one_token_}) {
     if (other->running != nullptr) FaultsCluster::ExpectUnharmed(other->running->answer(), other->undisturbed);
   }
+  if (known_.running == nullptr) return;
+  ++with_known_;
+  // The plan in the end is that of who went on after a fault.
+  known_prompts_ += known_.running->answer().started.plan().known_tokens() > 0;
 }
 
 void StagedCluster::ExpectServiceAgain() {

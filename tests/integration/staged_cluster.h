@@ -16,9 +16,11 @@ namespace runahead {
 class StagedCluster : public FaultsCluster {
  public:
   explicit StagedCluster(Stage stage);
+  // Where others were begun, some of them had prompts that were known.
+  ~StagedCluster();
 
-  // Begins a request and brings it to the stage; with `others`, one that is in decode begins before it, and then one
-  // that crosses the same edge and needs no decode worker (it asks for one token).
+  // Begins a request and brings it to the stage; with `others`, one that is in decode begins before it, one in decode
+  // whose prompt was known, and then one that crosses the same edge and needs no decode worker (it asks for one token).
   void Begin(bool others = true);
   // Decode-0 goes on, where it holds the request at the stage.
   void Release();
@@ -44,7 +46,8 @@ class StagedCluster : public FaultsCluster {
   };
 
   std::vector<int32_t> undisturbed_;
-  Other in_decode_, one_token_;
+  Other known_, in_decode_, one_token_;
+  int with_known_ = 0, known_prompts_ = 0;  // others that were to begin with what is known, and that did
 };
 
 // Runs `body` with the stages' clusters, all at the same time. For one test.

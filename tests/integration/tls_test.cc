@@ -53,7 +53,7 @@ class TlsTest : public ::testing::Test {
     const auto stub = v1::Inference::NewStub(MakeChannel(router, kPublicKeepAlive, {}, {.credentials = credentials}));
     grpc::ClientContext context;
     SetTimeout(context, absl::Seconds(4));
-    return GenerateOver(*stub, RequestOf(SyntheticIds(40, 1), 5), &context).status.ok();
+    return GenerateOver(*stub, Uncached(RequestOf(SyntheticIds(40, 1), 5)), &context).status.ok();
   }
   // What the command line says, and its exit code.
   static std::string Said(const std::string& router, const std::vector<std::string>& flags, int expected_code) {
@@ -74,7 +74,7 @@ class TlsTest : public ::testing::Test {
 TEST_F(TlsTest, AWholeClusterAnswersAndStrangersAreToldWhatIsMissing) {
   const auto credentials = Client(servers_ca_, clients_);
   LocalCluster cluster(model_, Everything(), {}, credentials);
-  EXPECT_TRUE(cluster.Generate(RequestOf(SyntheticIds(300, 1), 5)).status.ok());
+  EXPECT_TRUE(cluster.Generate(Uncached(RequestOf(SyntheticIds(300, 1), 5))).status.ok());
   EXPECT_THAT(Said(cluster.router(), client_.Flags("tls"), 0), HasSubstr("prefill"));
 
   const std::string& router = cluster.router();
@@ -90,7 +90,8 @@ TEST_F(TlsTest, AWholeClusterAnswersAndStrangersAreToldWhatIsMissing) {
   EXPECT_THAT(Said(router, ended.Flags("tls"), 2), HasSubstr("ran out on")) << "it is told before it asks";
   EXPECT_FALSE(IsAnswered(router, Client(servers_ca_, clients_ca_.Sign({.ends = -absl::Minutes(1)}))));
 
-  EXPECT_TRUE(cluster.Generate(RequestOf(SyntheticIds(300, 2), 5)).status.ok()) << "others have noticed nothing";
+  EXPECT_TRUE(cluster.Generate(Uncached(RequestOf(SyntheticIds(300, 2), 5))).status.ok())
+      << "others have noticed nothing";
   const std::string log = cluster.Log();
   EXPECT_THAT(log, HasSubstr(", encrypted"));
   EXPECT_THAT(log, HasSubstr("handshakes failed, the last one with: "));
@@ -108,7 +109,7 @@ TEST_F(TlsTest, CertificatesAreReplacedUnderLoadAndNoneThatIsNoGood) {
   std::atomic<bool> stop = false;
   std::atomic<int> answers = 0, failures = 0;
   std::thread load([&] {  // over the connection that is there
-    while (!stop) ++(cluster.Generate(RequestOf(SyntheticIds(60, 3), 20)).status.ok() ? answers : failures);
+    while (!stop) ++(cluster.Generate(Uncached(RequestOf(SyntheticIds(60, 3), 20))).status.ok() ? answers : failures);
   });
   const auto reloads = [&](const std::string& process, const std::string& certificate, const std::string& result) {
     return cluster.Metric(
@@ -131,7 +132,7 @@ TEST_F(TlsTest, CertificatesAreReplacedUnderLoadAndNoneThatIsNoGood) {
   EXPECT_TRUE(Eventually([&] { return reloads("decode-0", "cluster_tls", "error") == 1; }));
   kill(cluster.pid("prefill-1"), SIGKILL);  // the others connect to what comes back
   cluster_.Replace(cluster_ca_.Sign());
-  EXPECT_TRUE(cluster.GenerateEventually(RequestOf(SyntheticIds(300, 4), 5)).status.ok());
+  EXPECT_TRUE(cluster.GenerateEventually(Uncached(RequestOf(SyntheticIds(300, 4), 5))).status.ok());
   stop = true;
   load.join();
   EXPECT_GT(answers, 0);

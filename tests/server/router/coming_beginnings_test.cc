@@ -40,6 +40,16 @@ class ComingBeginningsTest : public ::testing::Test {
   const std::vector<int32_t> hundred_ = Count(100);
 };
 
+TEST_F(ComingBeginningsTest, WhereTheFirstIsNotWorthAWaitTheNextOnesWaitForTheSecond) {
+  const Entered first = Enter(hundred_);
+  Entered second = Enter(hundred_, /*pays=*/false);
+  ASSERT_NE(second.computed, nullptr);
+  const Entered third = Enter(hundred_);
+  ASSERT_NE(third.awaited, nullptr);
+  second.computed.reset();
+  EXPECT_TRUE(third.awaited->over().cancelled());
+}
+
 TEST_F(ComingBeginningsTest, TheFirstIsComputedAndTheNextWaitsForIt) {
   Entered first = Enter(hundred_);
   ASSERT_NE(first.computed, nullptr);

@@ -59,7 +59,7 @@ class HeldPrefix : public GivenPrefix {
 class ChainExchangeTest : public StageTest {
  protected:
   // A chain of `bounds` behind what lies before its first; its whole run must be the reference's.
-  void ExpectBehindPrefix(int slots, const std::function<void(HeldPrefix&)>& give) {
+  void ExpectBehindPrefix(int slots, const std::function<void(HeldPrefix&, TestChain&)>& give) {
     const std::vector<int32_t> ids = RandomIds(160, 320, 14);
     const std::vector<int64_t> bounds = {50, 110, 160};
     const ExpectedRun reference = Reference(ids);
@@ -70,13 +70,13 @@ class ChainExchangeTest : public StageTest {
       if (part == 0) job.prefix = prefix;
       chain.member(part).stage->Start(job);
     }
-    give(*prefix);
+    give(*prefix, chain);
     ExpectRun(AwaitWhole(loaded_, chain, 1, 0, bounds), reference);
   }
 };
 
 TEST_F(ChainExchangeTest, ThePrefixOfALayerIsAskedForBeforeThatOfTheLayerBeforeIsThere) {
-  ExpectBehindPrefix(0, [&](HeldPrefix& prefix) {
+  ExpectBehindPrefix(0, [&](HeldPrefix& prefix, TestChain&) {
     EXPECT_EQ(prefix.Await(1), std::vector<int64_t>({0})) << "nothing delays the first";
     prefix.Give(0);
     std::vector<int64_t> expected = {0, 1};
@@ -89,14 +89,18 @@ TEST_F(ChainExchangeTest, ThePrefixOfALayerIsAskedForBeforeThatOfTheLayerBeforeI
   });
 }
 
-TEST_F(ChainExchangeTest, WithTheFewestBuffersEachLayerOfThePrefixIsAskedForOnceAndInOrder) {
-  ExpectBehindPrefix(kMinLayerSlots, [&](HeldPrefix& prefix) {
-    for (int64_t layer = 0; layer < layers(); ++layer) {
-      const std::vector<int64_t> asked = prefix.Await(static_cast<size_t>(layer) + 1);
-      ASSERT_GT(asked.size(), static_cast<size_t>(layer));
-      EXPECT_EQ(asked[layer], layer);
-      prefix.Give(static_cast<size_t>(layer));
+TEST_F(ChainExchangeTest, ThePrefixOfALayerIsNotAskedForBeforeABufferIsFree) {
+  ExpectBehindPrefix(kMinLayerSlots, [&](HeldPrefix& prefix, TestChain& chain) {
+    chain.handoff().Block();  // so no buffer becomes free
+    for (size_t layer = 0; layer < kMinLayerSlots; ++layer) {
+      ASSERT_GT(prefix.Await(layer + 1).size(), layer);
+      prefix.Give(layer);
     }
+    chain.member(0).trace.Await(1, kMinLayerSlots - 1, TracePoint::kLayerEnd);
+    EXPECT_EQ(prefix.Await(kMinLayerSlots), std::vector<int64_t>({0, 1, 2}));
+    chain.handoff().Unblock();
+    EXPECT_EQ(prefix.Await(layers()), std::vector<int64_t>({0, 1, 2, 3}));
+    prefix.Give(kMinLayerSlots);
   });
 }
 
