@@ -58,13 +58,15 @@ class HeldPrefix : public GivenPrefix {
 
 class ChainExchangeTest : public StageTest {
  protected:
-  // A chain of `bounds` behind what lies before its first; its whole run must be the reference's.
-  void ExpectBehindPrefix(int slots, const std::function<void(HeldPrefix&, TestChain&)>& give) {
+  // Two workers behind 50 tokens, which `give` gives; with `blocked` nothing is handed off until it says so. The whole
+  // run must be the reference's.
+  void ExpectBehindPrefix(int slots, bool blocked, const std::function<void(HeldPrefix&, TestChain&)>& give) {
     const std::vector<int32_t> ids = RandomIds(160, 320, 14);
     const std::vector<int64_t> bounds = {50, 110, 160};
     const ExpectedRun reference = Reference(ids);
     const auto prefix = std::make_shared<HeldPrefix>(reference, loaded_.model->kv_row_bytes());
     TestChain chain(loaded_, 2, 160, slots);
+    if (blocked) chain.handoff().Block();
     for (int part = 0; part < 2; ++part) {
       auto job = chain.JobOf(1, 0, part, bounds, ids, EveryLogprob(loaded_), true, absl::InfiniteFuture());
       if (part == 0) job.prefix = prefix;
@@ -76,7 +78,7 @@ class ChainExchangeTest : public StageTest {
 };
 
 TEST_F(ChainExchangeTest, ThePrefixOfALayerIsAskedForBeforeThatOfTheLayerBeforeIsThere) {
-  ExpectBehindPrefix(0, [&](HeldPrefix& prefix, TestChain&) {
+  ExpectBehindPrefix(0, /*blocked=*/false, [&](HeldPrefix& prefix, TestChain&) {
     EXPECT_EQ(prefix.Await(1), std::vector<int64_t>({0})) << "nothing delays the first";
     prefix.Give(0);
     std::vector<int64_t> expected = {0, 1};
@@ -90,8 +92,7 @@ TEST_F(ChainExchangeTest, ThePrefixOfALayerIsAskedForBeforeThatOfTheLayerBeforeI
 }
 
 TEST_F(ChainExchangeTest, ThePrefixOfALayerIsNotAskedForBeforeABufferIsFree) {
-  ExpectBehindPrefix(kMinLayerSlots, [&](HeldPrefix& prefix, TestChain& chain) {
-    chain.handoff().Block();  // so no buffer becomes free
+  ExpectBehindPrefix(kMinLayerSlots, /*blocked=*/true, [&](HeldPrefix& prefix, TestChain& chain) {
     for (size_t layer = 0; layer < kMinLayerSlots; ++layer) {
       ASSERT_GT(prefix.Await(layer + 1).size(), layer);
       prefix.Give(layer);
