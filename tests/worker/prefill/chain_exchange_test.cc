@@ -62,7 +62,7 @@ class ChainExchangeTest : public StageTest {
   // run must be the reference's.
   void ExpectBehindPrefix(int slots, bool blocked, const std::function<void(HeldPrefix&, TestChain&)>& give) {
     const std::vector<int32_t> ids = RandomIds(160, 320, 14);
-    const std::vector<int64_t> bounds = {50, 110, 160};
+    const std::vector<int64_t> bounds = {50, 150, 160};  // nearly all of the memory is for the head
     const ExpectedRun reference = Reference(ids);
     const auto prefix = std::make_shared<HeldPrefix>(reference, loaded_.model->kv_row_bytes());
     TestChain chain(loaded_, 2, 160, slots);
