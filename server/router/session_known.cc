@@ -238,7 +238,7 @@ absl::Time Session::WaitsUntil(const ComingBeginnings::Alike& alike, absl::Durat
 
 Task<absl::StatusOr<bool>> Session::AwaitAlike(const Alone& alone, const std::function<void()>& settled) {
   coming_.reset();
-  // Of a shorter rest nobody else would save anything.
+  // A shorter rest would save nobody else anything.
   if (static_cast<int64_t>(prompt_.size()) - alone.known_tokens < kLeastKnownTokens) co_return false;
   absl::Time until;
   const absl::Time now = router_.clock.Now();

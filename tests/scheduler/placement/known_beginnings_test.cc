@@ -100,7 +100,7 @@ TEST(KnownBeginnings, WhatIsGoneOfOneConversationIsThereOfAnotherThatBeginsAlike
   }
 }
 
-// What was learned at 5 may be newer than an answer to what was asked after 4.
+// The lesson of 5 may be newer than an answer to a question of 4.
 TEST(KnownBeginnings, WhatWasLearnedSinceTheWorkerWasAskedIsNotGone) {
   KnownBeginnings known;
   known.Learn(kOne, kRoom, "", Join(Ids(500), Ids(100, 5000)), 3);

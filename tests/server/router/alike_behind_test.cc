@@ -148,7 +148,7 @@ TEST_F(AlikeBehindTest, WhenItsWorkerIsLostBothAreAnsweredByAnother) {
   Other().AwaitLeases(0);
 }
 
-// What is said of a worker is not all: it may refuse what it seemed to have room for.
+// A worker may refuse what it seemed to have room for.
 TEST_F(AlikeBehindTest, WhereThereIsNoRoomAfterAllItIsComputedForAnother) {
   StartHolding();
   Call first(*stub_, Prompt(), kInVain);
@@ -276,7 +276,7 @@ TEST_F(AlikeRoomTest, WithMemoryForOneItDoesNotWait) {
   ExpectSecondDoesNotWait();
 }
 
-// Of the second one's memory all but the answer is blocks of the first one.
+// The second one shares all blocks but those of its answer with the first one.
 TEST_F(AlikeRoomTest, SharedBlocksAreCountedOnce) {
   StartWith(0, /*memory_tokens=*/kAlikePrompt + 3 * 64);
   Call first(*stub_, Prompt(), kInVain);

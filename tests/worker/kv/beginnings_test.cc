@@ -96,7 +96,7 @@ TEST(Beginnings, ABlockWithMoreRowsTakesTheOldersPlace) {
   EXPECT_EQ(hit.hole, 0);
 }
 
-// Who began with it without X kept it first.
+// The sequence without X kept it first.
 TEST(Beginnings, TheSameBlockIsKeptOnceWithAllThatIsSaidOfIt) {
   Beginnings kept({});
   kept.Add("", Ids(256), {0}, PromptOf(256, 256), 0, /*has_x=*/false);

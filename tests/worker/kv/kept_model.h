@@ -263,7 +263,7 @@ class KeptModel {
     Unkeep(chunk->block);
     chunks_.erase(chunk);
   }
-  // Of a conversation its end goes before its beginning.
+  // A conversation's end goes before its beginning.
   void DropOldest() {
     const auto oldest = std::find_if(chunks_.begin(), chunks_.end(), [&](const Chunk& chunk) {
       return std::none_of(chunks_.begin(), chunks_.end(), [&](const Chunk& other) {
