@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/cpu/cpu_isa.h"
 #include "runahead/v1/cache.grpc.pb.h"
 #include "server/rpc/channel.h"
 #include "tests/integration/local_cluster.h"
@@ -40,7 +41,8 @@ std::string WriteWideModel(WeightType type) {
 // By dtype. `auto` takes int8 where the CPU has the instructions for it, for the model's weights are quantised then.
 class SameWords : public ::testing::TestWithParam<std::string> {
  protected:
-  SameWords() {
+  void SetUp() override {
+    if (GetParam() == "bf16" && !SupportsBf16(DetectCpuIsa())) GTEST_SKIP() << "this CPU does not compute in bf16";
     for (const std::string name : {"prefill-0", "prefill-1", "decode-0"}) StartWorker(name);
     router_ = std::make_unique<RoutedWays>(specs_, model_, GetParam());
     const std::shared_ptr<grpc::Channel> channel = MakeChannel(router_->address());
