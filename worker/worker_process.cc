@@ -339,7 +339,7 @@ std::vector<NamedMeter> WorkerProcess::Parts::Meters() const {
 
 absl::Status WorkerProcess::Parts::Serve() {
   ControlService::DecodeLoadReader decode_load;
-  if (decode != nullptr) decode_load = [this] { return decode->service().Load(); };
+  if (decode != nullptr) decode_load = [this](uint64_t heard) { return decode->service().Load(heard); };
   RUNAHEAD_ASSIGN_OR_RETURN(hearing, OwnEcho::Create());
   control = std::make_unique<ControlService>(epochs.current().capabilities(), epochs, RealClock(), Meters(),
                                              std::move(decode_load), *hearing);

@@ -1,5 +1,5 @@
-// Which workers have KV of the beginnings of which prompts, as far as was told. A guess: workers drop KV without a
-// word. Pure.
+// Which workers have KV of the beginnings of which prompts, as far as was told. A guess: workers say late that KV had
+// to go, or not at all. Pure.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,12 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "scheduler/placement/beginning_hash.h"
 #include "scheduler/placement/prefix_tree.h"
 
 namespace runahead {
@@ -46,6 +49,13 @@ class KnownBeginnings {
   // `asked` is known all the same: it may be newer than what the worker said.
   void Gone(const Life& worker, absl::string_view salt, absl::Span<const int32_t> ids, int64_t least, uint64_t asked);
 
+  // The worker has evicted the beginnings with these values of BeginningHash, as it said when it was asked after lesson
+  // `asked`. They are forgotten with all that begins so; what was learned later stays, as above. An unknown hash
+  // changes nothing. A last chunk of which more or less was learned than the worker kept has another hash: it stays
+  // until what is before it goes, or until it is asked for. Where two beginnings have one hash, the wrong one may be
+  // forgotten: it is computed again.
+  void Evicted(const Life& worker, absl::Span<const uint64_t> hashes, uint64_t asked);
+
   // The workers that are there; what others had is forgotten.
   void Retain(absl::Span<const Life> workers);
 
@@ -70,17 +80,30 @@ class KnownBeginnings {
 
  private:
   // Tokens that stand in one node. Beginnings are known by the token all the same, but for what is Gone.
-  static constexpr int64_t kChunkTokens = 256;
-  // What a node takes beside its ids: its own fields, its places in two containers, and the heap's share in each.
-  static constexpr int64_t kNodeBytes = 512;
+  static constexpr int64_t kChunkTokens = kHashedTokens;
+  // What a node takes beside its ids: its own fields, its places in three containers, and the heap's share in each.
+  static constexpr int64_t kNodeBytes = 576;
 
-  using Tree = PrefixTree<uint64_t>;  // of the last lesson that had the node, or one behind it
+  struct Chunk {
+    uint64_t lesson = 0;  // the last one that had it, or one behind it
+    uint64_t hash = 0;    // BeginningHash up to its end
+  };
+  using Tree = PrefixTree<Chunk>;
+  // What a worker has.
+  struct Beginnings {
+    Tree tree{kChunkTokens};
+    // Nodes of the tree; of several that have one hash, one or none.
+    absl::flat_hash_map<uint64_t, Tree::Node*> by_hash;
+
+    void Forget(absl::Span<const Chunk> removed);
+    bool RemoveOldest();
+  };
 
   static int64_t BytesOf(const Tree& tree);
   static Size SizeOfTree(const Tree& tree, std::optional<absl::string_view> salt);
 
   const int64_t most_bytes_;
-  std::map<Life, std::unique_ptr<Tree>> trees_;
+  std::map<Life, std::unique_ptr<Beginnings>> workers_;
 };
 
 }  // namespace runahead

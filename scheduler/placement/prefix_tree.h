@@ -187,6 +187,17 @@ class PrefixTree {
     return removed;
   }
 
+  // Likewise of the node, which is there, and all that follow it.
+  template <typename MayGo>
+  std::vector<Value> RemoveFrom(Node& node, const MayGo& may_go) {
+    std::vector<Value> removed;
+    const Node* root = &node;
+    while (root->parent != nullptr) root = root->parent;
+    RemoveAll(node, may_go, removed);
+    if (root->children.empty()) roots_.erase(std::string(root->salt));
+    return removed;
+  }
+
  private:
   static int64_t Common(absl::Span<const int32_t> a, absl::Span<const int32_t> b) {
     const size_t most = std::min(a.size(), b.size());

@@ -32,7 +32,7 @@ class HttpDoor {
   using Handler = std::function<void(std::shared_ptr<HttpExchange>)>;
 
   // UNAVAILABLE where the address cannot be had. What is wrong with a request by HTTP alone is answered without the
-  // handler: 400, 413, 417, 429 and 431, as the field's error objects.
+  // handler: 400, 413, 415, 417, 429 and 431, as the field's error objects.
   static absl::StatusOr<std::unique_ptr<HttpDoor>> Start(const HttpDoorOptions& options, Handler handler);
   ~HttpDoor();  // closes all connections; no handler runs any more
 

@@ -173,6 +173,11 @@ void HttpSession::HeadCame(Error error) {
   stream_.expires_after(Nanoseconds(shared_.options.body_time));
   const size_t hosts = parser_->get().count(http::field::host);
   if (hosts > 1 || (hosts == 0 && chunked_)) return Refuse(400, "a request of HTTP/1.1 names one Host");
+  const auto encodings = parser_->get().equal_range(http::field::content_encoding);
+  if (!std::all_of(encodings.first, encodings.second,
+                   [](const auto& one) { return beast::iequals(one.value(), "identity"); })) {
+    return Refuse(415, "Content-Encoding: bodies are read as they are; send this one uncompressed");
+  }
   const auto expect = parser_->get()[http::field::expect];
   if (expect.empty() || parser_->is_done()) return ReadBody();
   if (!beast::iequals(expect, "100-continue")) return Refuse(417, "Expect: only 100-continue is known");

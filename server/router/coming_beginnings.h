@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -20,9 +20,14 @@
 
 namespace runahead {
 
-// Thread-safe. Its lock is held for as long as it takes to compare a prompt with those that are computed.
+// Thread-safe. Prompts that are computed stand in the order of their ids, where those that begin alike are neighbours:
+// its lock is held for as long as it takes to compare a prompt with as many as the logarithm of all, and to count those
+// that have as much in common with it.
 class ComingBeginnings {
   struct Prompt;
+  struct Key;
+  struct Entry;
+  using Entries = std::multimap<Key, Entry>;
 
  public:
   // Where a prompt goes that is computed.
@@ -46,7 +51,7 @@ class ComingBeginnings {
   // A prompt that is computed, while this lives. Its ids must live as long.
   class Computed {
    public:
-    explicit Computed(std::shared_ptr<Prompt> prompt, ComingBeginnings& all) : prompt_(std::move(prompt)), all_(all) {}
+    Computed(Entries::iterator entry, ComingBeginnings& all) : entry_(entry), all_(all) {}
     ~Computed();
     Computed(const Computed&) = delete;
     Computed& operator=(const Computed&) = delete;
@@ -56,7 +61,7 @@ class ComingBeginnings {
     void GoesTo(const std::shared_ptr<const LiveWorker>& worker, KnownWays ways);
 
    private:
-    std::shared_ptr<Prompt> prompt_;
+    const Entries::iterator entry_;  // what it leads to is guarded by the lock of all_
     ComingBeginnings& all_;
   };
 
@@ -91,17 +96,36 @@ class ComingBeginnings {
 
  private:
   struct Prompt {
-    std::string salt;
-    absl::Span<const int32_t> ids;  // read under mu_, while it is in computed_
     absl::Time ready;
     absl::Duration takes;
     Destination to;       // under mu_
     int64_t waiting = 0;  // likewise
     CancelToken over;
   };
+  struct Key {
+    std::string salt;
+    absl::Span<const int32_t> ids;  // read under mu_, while it is in computed_
+    bool operator<(const Key& other) const;
+  };
+  struct Entry {
+    std::shared_ptr<Prompt> prompt;
+    uint64_t number;                    // counts up
+    int64_t common_with_neighbour = 0;  // tokens that it has in common with the entry before it
+  };
+  struct Best {
+    std::shared_ptr<Prompt> prompt;  // null: none has kLeastKnownTokens in common
+    int64_t common = 0;
+  };
+
+  static int64_t TokensInCommon(const Key& a, const Key& b);
+  // Of those that have the most in common with `key`, the newest. `next` is the first entry behind it.
+  Best FindBest(const Key& key, Entries::iterator next) RUNAHEAD_REQUIRES(mu_);
+  Entries::iterator Add(Key key, Entries::iterator next, std::shared_ptr<Prompt> prompt) RUNAHEAD_REQUIRES(mu_);
+  void Remove(Entries::iterator entry) RUNAHEAD_REQUIRES(mu_);
 
   Mutex mu_;
-  std::list<std::shared_ptr<Prompt>> computed_ RUNAHEAD_GUARDED_BY(mu_);
+  Entries computed_ RUNAHEAD_GUARDED_BY(mu_);  // equal ones by age
+  uint64_t entered_ RUNAHEAD_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace runahead

@@ -55,6 +55,7 @@ void FleetQueue::Leave(const Ticket& ticket) {
     GiveBackTaken(ticket);
   }
   if (waiting_.erase(ticket.turn_) > 0) PlacesChanged();  // it had a turn to come, by AwaitReturn
+  if (for_beginning_.erase(ticket.turn_) > 0) ShowQueue();
   if (kept_.Leave(ticket.turn_)) DecodeChanged();
 }
 
@@ -77,15 +78,20 @@ absl::Status FleetQueue::Admit(const Ticket& ticket) const {
   RUNAHEAD_RETURN_IF_ERROR(AdmitToQueue(Waiting(), queue_size_));
   if (low) RUNAHEAD_RETURN_IF_ERROR(AdmitLow(Waiting(), queue_size_));
   if (order_.tenants() >= 2 && Waiting() >= MostOfOneKind(queue_size_)) {
-    RUNAHEAD_RETURN_IF_ERROR(AdmitTenant(
-        static_cast<int>(of_tenant(waiting_) + of_tenant(for_decode_) + of_tenant(for_return_)), queue_size_));
+    RUNAHEAD_RETURN_IF_ERROR(AdmitTenant(static_cast<int>(of_tenant(waiting_) + of_tenant(for_decode_) +
+                                                          of_tenant(for_return_) + of_tenant(for_beginning_)),
+                                         queue_size_));
   }
   ticket.admitted_ = true;
   return absl::OkStatus();
 }
 
-int FleetQueue::Waiting() const {
+int FleetQueue::WaitingForWorkers() const {
   return static_cast<int>(waiting_.size() + for_decode_.size() + for_return_.size()) + waiting_elsewhere_;
+}
+
+int FleetQueue::Waiting() const {
+  return WaitingForWorkers() + static_cast<int>(for_beginning_.size());
 }
 
 // Who begins reckons with how many wait behind it.
@@ -99,9 +105,10 @@ void FleetQueue::ShowQueue() const {
   counts[static_cast<int>(QueueCause::kSession)] = waiting_elsewhere_;
   counts[static_cast<int>(QueueCause::kPlace)] = static_cast<int64_t>(waiting_.size());
   counts[static_cast<int>(QueueCause::kWorker)] = static_cast<int64_t>(for_return_.size());
+  counts[static_cast<int>(QueueCause::kBeginning)] = static_cast<int64_t>(for_beginning_.size());
   for (const auto& [turn, waiter] : for_decode_) ++counts[static_cast<int>(waiter.cause)];
   int64_t low = 0;
-  for (const auto* waiters : {&waiting_, &for_decode_, &for_return_}) {
+  for (const auto* waiters : {&waiting_, &for_decode_, &for_return_, &for_beginning_}) {
     const auto first_low = waiters->lower_bound({RequestPriority::kLow, 0, 0});
     low += std::distance(first_low, waiters->end());
   }
@@ -125,6 +132,26 @@ void FleetQueue::LeaveQueue(absl::Time since) {
   --waiting_elsewhere_;
   metrics_.ObserveQueue(QueueCause::kSession, clock_.Now() - since);
   QueueChanged();
+}
+
+absl::Status FleetQueue::EnterForBeginning(const Ticket& ticket) {
+  MutexLock lock(mu_);
+  RUNAHEAD_RETURN_IF_ERROR(AdmitToQueue(Waiting(), queue_size_));  // also one that was admitted before
+  RUNAHEAD_RETURN_IF_ERROR(Admit(ticket));
+  Waiter waiter{&ticket, clock_.Now()};
+  waiter.cause = QueueCause::kBeginning;
+  for_beginning_.emplace(ticket.turn_, waiter);
+  ShowQueue();
+  return absl::OkStatus();
+}
+
+void FleetQueue::LeaveForBeginning(const Ticket& ticket) {
+  MutexLock lock(mu_);
+  const auto found = for_beginning_.find(ticket.turn_);
+  if (found == for_beginning_.end()) return;
+  Waited(found->second);
+  for_beginning_.erase(found);
+  ShowQueue();
 }
 
 void FleetQueue::GiveTurn(Waiter& waiter) {

@@ -130,6 +130,13 @@ class FleetQueue {
   absl::StatusOr<absl::Time> EnterQueue() RUNAHEAD_EXCLUDES(mu_);
   void LeaveQueue(absl::Time since) RUNAHEAD_EXCLUDES(mu_);
 
+  // A request that waits for a prompt that begins alike counts in the same queue, with its ticket's tenant and
+  // priority, from here until LeaveForBeginning, or until the ticket goes. Chains are planned as if it did not wait,
+  // for it hopes for a short rest. RESOURCE_EXHAUSTED when the queue is full, also for a ticket that was admitted
+  // before.
+  absl::Status EnterForBeginning(const Ticket& ticket) RUNAHEAD_EXCLUDES(mu_);
+  void LeaveForBeginning(const Ticket& ticket) RUNAHEAD_EXCLUDES(mu_);
+
   // A prompt of so many tokens had its first token so long after its `width` workers had begun.
   void PrefillTook(int64_t tokens, int64_t width, absl::Duration took) RUNAHEAD_EXCLUDES(mu_);
 
@@ -324,6 +331,8 @@ class FleetQueue {
   void WakeNext() RUNAHEAD_REQUIRES(mu_);
   void WakeForDecode() RUNAHEAD_REQUIRES(mu_);
   static void GiveTurn(Waiter& waiter);
+  // For prefill, decode or lost workers, or for a place among the sessions; Waiting counts those for a beginning, too.
+  int WaitingForWorkers() const RUNAHEAD_REQUIRES(mu_);
   int Waiting() const RUNAHEAD_REQUIRES(mu_);
   void QueueChanged() RUNAHEAD_REQUIRES(mu_);
   void ShowQueue() const RUNAHEAD_REQUIRES(mu_);
@@ -352,6 +361,7 @@ class FleetQueue {
   std::map<Turn, Waiter> waiting_ RUNAHEAD_GUARDED_BY(mu_);
   std::map<Turn, Waiter> for_decode_ RUNAHEAD_GUARDED_BY(mu_);
   std::map<Turn, Waiter> for_return_ RUNAHEAD_GUARDED_BY(mu_);  // those that wait for workers to come back
+  std::map<Turn, Waiter> for_beginning_ RUNAHEAD_GUARDED_BY(mu_);  // those that wait for prompts that begin alike
   DecodeQueue kept_ RUNAHEAD_GUARDED_BY(mu_);  // by ticket too: from its first refusal until the ticket goes
   int waiting_elsewhere_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   FairOrder order_ RUNAHEAD_GUARDED_BY(mu_);

@@ -147,7 +147,7 @@ FleetQueue::Picture FleetQueue::TakePicture(const Ticket& ticket, const ChainReq
     own->second.turn = false;
     Estimate(own->second, request);
   }
-  picture.queue = {Waiting() - (own == waiting_.end() ? 0 : 1), arrivals_.PerSecond(picture.now)};
+  picture.queue = {WaitingForWorkers() - (own == waiting_.end() ? 0 : 1), arrivals_.PerSecond(picture.now)};
   const Lineup lineup = LineUp(ticket, request);
   picture.begins = WhoBegins(lineup.waiting) == lineup.own;
   if (!picture.begins && MayOvertake(request)) {

@@ -46,6 +46,12 @@ void KnownIndex::Gone(const LiveWorker& worker, absl::string_view salt, absl::Sp
   known_.Gone(LifeOf(worker), salt, ids, least, asked);
 }
 
+void KnownIndex::Evicted(const LiveWorker& worker, absl::Span<const uint64_t> hashes, uint64_t asked) {
+  MutexLock lock(mu_);
+  known_.Evicted(LifeOf(worker), hashes, asked);
+  ShowSize();
+}
+
 KnownIndex::Rest::Rest(KnownIndex& index, const LiveWorker& worker) : index_(index), worker_(worker.index) {
   MutexLock lock(index_.mu_);
   ++index_.rests_[worker_];

@@ -65,6 +65,10 @@ class KnownIndex {
   void Gone(const LiveWorker& worker, absl::string_view salt, absl::Span<const int32_t> ids, int64_t least,
             uint64_t asked) RUNAHEAD_EXCLUDES(mu_);
 
+  // The worker, asked after `asked` lessons, said that it has evicted the beginnings that have these BeginningHash.
+  // What was learned since stays.
+  void Evicted(const LiveWorker& worker, absl::Span<const uint64_t> hashes, uint64_t asked) RUNAHEAD_EXCLUDES(mu_);
+
   // What the worker, or all workers, may have: of all salts, or of one.
   KnownBeginnings::Size SizeOf(const LiveWorker& worker, std::optional<absl::string_view> salt) RUNAHEAD_EXCLUDES(mu_);
   KnownBeginnings::Size SizeOfAll(std::optional<absl::string_view> salt) RUNAHEAD_EXCLUDES(mu_);

@@ -82,9 +82,9 @@ inline constexpr int kRestsBy = 2;
 
 // What a request waits for. kSession: for a place among those that are starting, or running. kPlace: for prefill
 // workers that take another prompt. kSlot, kMemory: for a decode worker that steps another sequence, or has the KV
-// memory. kWorker: for workers or paths that were lost.
-enum class QueueCause { kSession, kPlace, kSlot, kMemory, kWorker };
-inline constexpr int kQueueCauses = 5;
+// memory. kWorker: for workers or paths that were lost. kBeginning: for a prompt that begins alike.
+enum class QueueCause { kSession, kPlace, kSlot, kMemory, kWorker, kBeginning };
+inline constexpr int kQueueCauses = 6;
 using QueueCounts = std::array<int64_t, kQueueCauses>;  // by QueueCause
 
 // How a decode worker's slot is used. kRunning: its steps run a sequence there. kPromised: a request has it whose KV

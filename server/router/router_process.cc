@@ -52,8 +52,10 @@ constexpr int kReceiveBuffer = 256 << 10;
 constexpr char kServiceName[] = "runahead.v1.Inference";
 constexpr char kEngineName[] = "vllm.grpc.engine.VllmEngine";
 
-void SayOfChats(const absl::StatusOr<ChatTemplate>& chat_template) {
-  if (!chat_template.ok()) return LogWarning("model", "chats will be refused: ", chat_template.status().message());
+void SayOfChats(const ModelFile& file, const absl::StatusOr<ChatTemplate>& chat_template) {
+  if (!chat_template.ok()) {
+    return LogWarning("model", file.path(), ": chats will be refused: ", chat_template.status().message());
+  }
   const std::vector<std::string> left_out = chat_template->LeftOut();
   if (!left_out.empty()) {
     LogInfo("model", "of chats the model's template leaves out: ", absl::StrJoin(left_out, ", "));
@@ -218,7 +220,8 @@ struct RouterProcess::Parts {
                WeightsOf(options.tenants),
                std::make_unique<OutputForecast>(ReserveModeOf(options.reserve)),
                std::make_unique<KnownIndex>(options.known_beginnings == "on", fleet, metrics)},
-        workers(fleet, sequencer, router.model, options.dtype, RealClock(), AccessOf(tls, options, key), *hearing),
+        workers(fleet, sequencer, router.model, options.dtype, RealClock(), AccessOf(tls, options, key), *hearing,
+                router.known.get()),
         membership(
             fleet.workers(),
             [server = options.dns_server](const std::string& service) { return LookUpSrv(service, server); }, workers,
@@ -275,7 +278,7 @@ absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const Router
   RUNAHEAD_ASSIGN_OR_RETURN(ModelInfo model, ReadModelInfo(*file));
   RUNAHEAD_ASSIGN_OR_RETURN(FutureArchive archive, MakeArchive(file));
   absl::StatusOr<ChatTemplate> chat_template = ChatTemplate::FromModel(*file, *tokenizer);
-  SayOfChats(chat_template);
+  SayOfChats(*file, chat_template);
   if (chat_template.ok()) {
     model.advice.tool_format = chat_template->ToolFormat(*tokenizer, model.advice.tool_format);
   }

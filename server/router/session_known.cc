@@ -236,6 +236,8 @@ absl::Time Session::WaitsUntil(const ComingBeginnings::Alike& alike, absl::Durat
   return std::min(waits_until_, (expected ? alike.ready : now) + late);
 }
 
+// It counts in the queue while it waits. Where that is full, it goes the ordinary way: where it has to wait there, too,
+// it is refused.
 Task<absl::StatusOr<bool>> Session::AwaitAlike(const Alone& alone, const std::function<void()>& settled) {
   coming_.reset();
   // A shorter rest would save nobody else anything.
@@ -245,7 +247,7 @@ Task<absl::StatusOr<bool>> Session::AwaitAlike(const Alone& alone, const std::fu
   ComingBeginnings::Entered entered =
       router_.coming->Enter(salt_, prompt_, now, alone.takes, alone.to, [&](const ComingBeginnings::Alike& alike) {
         until = std::min(WaitsUntil(alike, alone.takes), deadline_);
-        return PaysToWait(alike, alone);
+        return PaysToWait(alike, alone) && router_.queue.EnterForBeginning(*ticket_).ok();
       });
   coming_ = std::move(entered.computed);
   if (coming_ != nullptr) co_return false;
@@ -261,6 +263,7 @@ Task<absl::StatusOr<bool>> Session::AwaitAlike(const Alone& alone, const std::fu
   while (!over.cancelled() && !cancel_.cancelled() && router_.clock.Now() < until) {
     co_await wake.Until(router_.clock, until);
   }
+  router_.queue.LeaveForBeginning(*ticket_);
   report_.Lap(TtftStage::kQueue);
   if (!over.cancelled()) waits_until_ = absl::InfinitePast();
   RUNAHEAD_CO_RETURN_IF_ERROR(cancel_.status());

@@ -1,6 +1,7 @@
 #include "server/router/worker_connection.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -108,6 +109,7 @@ absl::Status WorkerConnection::Attend(std::shared_ptr<const LiveWorker> worker,
   {
     MutexLock lock(mu_);
     reports_ = {};
+    evictions_heard_ = 0;
     gap_ = absl::OkStatus();
   }
   const auto orders = std::make_shared<OrderLog>();
@@ -192,22 +194,33 @@ WorkerConnection::Line WorkerConnection::OpenStream(std::shared_ptr<grpc::Channe
     broken_.reset();
     hung_ = absl::OkStatus();  // its first answer says whether it still does
     reports_received = reports_.received();
+    lessons_.clear();
   }
   Line line;
   line.stub = v1::Worker::NewStub(std::move(channel));
   line.stream = ControlStream::Open(*line.stub, CallbacksFor(worker));
   line.stream->Write(GreetingOf(router_incarnation_, worker.capabilities, resume, reports_received));
-  v1::ControlCommand command;
-  command.mutable_ping()->set_reports_received(reports_received);  // its answer says that the greeting was accepted
-  worker.clock->Asked(0, clock_.Now());
-  line.stream->Write(std::move(command));
+  line.stream->Write(NewPing(worker, 0));  // its answer says that the greeting was accepted
   return line;
+}
+
+v1::ControlCommand WorkerConnection::NewPing(const LiveWorker& worker, uint64_t number) {
+  const uint64_t lessons = owner_.Lessons();
+  v1::ControlCommand command;
+  v1::Ping& ping = *command.mutable_ping();
+  ping.set_number(number);
+  worker.clock->Asked(number, clock_.Now());
+  MutexLock lock(mu_);
+  ping.set_reports_received(reports_.received());
+  ping.set_evictions_heard(evictions_heard_);
+  lessons_[number] = lessons;
+  return command;
 }
 
 ControlStream::Callbacks WorkerConnection::CallbacksFor(const LiveWorker& worker) {
   ControlStream::Callbacks callbacks;
-  callbacks.report = [this, clock = worker.clock](const v1::ControlReport& report) {
-    if (report.has_pong()) TakePong(report.pong(), *clock);
+  callbacks.report = [this, &worker](const v1::ControlReport& report) {
+    if (report.has_pong()) TakePong(report.pong(), worker);
     if (Take(report)) owner_.Report(index_, report);
   };
   callbacks.broken = [this](absl::Status why) {
@@ -218,10 +231,25 @@ ControlStream::Callbacks WorkerConnection::CallbacksFor(const LiveWorker& worker
   return callbacks;
 }
 
-void WorkerConnection::TakePong(const v1::Pong& pong, PeerClock& clock) {
-  const std::optional<absl::Time> asked = clock.Answered(pong.number(), pong.clock_ns(), clock_.Now());
+void WorkerConnection::TakePong(const v1::Pong& pong, const LiveWorker& worker) {
+  const std::optional<absl::Time> asked = worker.clock->Answered(pong.number(), pong.clock_ns(), clock_.Now());
   if (asked && pong.has_decode()) owner_.Loaded(index_, pong.decode(), *asked);
+  TakeEvictions(pong, worker);
   TakeProgress(pong);
+}
+
+void WorkerConnection::TakeEvictions(const v1::Pong& pong, const LiveWorker& worker) {
+  uint64_t lessons = 0;
+  {
+    MutexLock lock(mu_);
+    const auto asked = lessons_.find(pong.number());
+    if (asked == lessons_.end()) return;
+    lessons = asked->second;
+    lessons_.erase(lessons_.begin(), std::next(asked));  // pings are answered in their order
+    if (pong.has_decode()) evictions_heard_ = pong.decode().evictions();
+  }
+  const auto& evicted = pong.decode().evicted();
+  if (!evicted.empty()) owner_.Evicted(worker, {evicted.data(), static_cast<size_t>(evicted.size())}, lessons);
 }
 
 bool WorkerConnection::Take(const v1::ControlReport& report) {
@@ -299,12 +327,11 @@ absl::Status WorkerConnection::KeepAlive(ControlStream& stream, const LiveWorker
   absl::Time next_ping = clock_.Now() + kPingPeriod;
   while (true) {
     bool woke = false;
-    uint64_t has_orders = 0, reports_received = 0;
+    uint64_t has_orders = 0;
     {
       MutexLock lock(mu_);
       RUNAHEAD_RETURN_IF_ERROR(Health(&woke));
       has_orders = has_orders_.value_or(0);
-      reports_received = reports_.received();
     }
     if (woke) {
       LogWarning("registry", "this router stood still for a while; ", worker.capabilities.name(), " at ", spec_.address,
@@ -312,11 +339,7 @@ absl::Status WorkerConnection::KeepAlive(ControlStream& stream, const LiveWorker
     }
     orders.Acknowledge(has_orders);
     if (woke || clock_.Now() >= next_ping) {
-      v1::ControlCommand command;
-      worker.clock->Asked(pings, clock_.Now());
-      command.mutable_ping()->set_number(pings++);
-      command.mutable_ping()->set_reports_received(reports_received);
-      stream.Write(std::move(command));
+      stream.Write(NewPing(worker, pings++));
       next_ping = clock_.Now() + kPingPeriod;
     }
     MutexLock lock(mu_);

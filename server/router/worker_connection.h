@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "kernels/base/mutex.h"
 #include "runahead/v1/worker.grpc.pb.h"
 #include "scheduler/placement/progress.h"
@@ -53,6 +54,11 @@ class WorkerConnection {
     virtual void Report(int index, const v1::ControlReport& report) = 0;
     // What a decode worker has, to a ping that was sent at `asked`. On gRPC's threads; must not block.
     virtual void Loaded(int index, const v1::DecodeLoad& load, absl::Time asked) = 0;
+    // KnownIndex::lessons, before each ping.
+    virtual uint64_t Lessons() = 0;
+    // What a decode worker says that it has evicted, each once or more: of v1::DecodeLoad, to a ping that was sent
+    // behind `lessons` of them. On gRPC's threads; must not block.
+    virtual void Evicted(const LiveWorker& worker, absl::Span<const uint64_t> hashes, uint64_t lessons) = 0;
     // Whether it is suspected to hang, or does; told where it has changed. On gRPC's threads, and on its own; must not
     // block.
     virtual void Suspected(int index, bool suspected) = 0;
@@ -96,7 +102,9 @@ class WorkerConnection {
   void PauseUntil(absl::Time until) RUNAHEAD_EXCLUDES(mu_);
   // False for one that has come before, over the stream that broke.
   bool Take(const v1::ControlReport& report) RUNAHEAD_EXCLUDES(mu_);
-  void TakePong(const v1::Pong& pong, PeerClock& clock) RUNAHEAD_EXCLUDES(mu_);
+  void TakePong(const v1::Pong& pong, const LiveWorker& worker) RUNAHEAD_EXCLUDES(mu_);
+  v1::ControlCommand NewPing(const LiveWorker& worker, uint64_t number) RUNAHEAD_EXCLUDES(mu_);
+  void TakeEvictions(const v1::Pong& pong, const LiveWorker& worker) RUNAHEAD_EXCLUDES(mu_);
   // What the worker's answer says that it gets done.
   void TakeProgress(const v1::Pong& pong) RUNAHEAD_EXCLUDES(mu_);
   // Another process is there: what was seen of the former one says nothing of it.
@@ -121,6 +129,9 @@ class WorkerConnection {
   std::optional<absl::Status> broken_ RUNAHEAD_GUARDED_BY(mu_);  // the current stream's end
   Inbox reports_ RUNAHEAD_GUARDED_BY(mu_);                       // of the worker's epoch
   absl::Status gap_ RUNAHEAD_GUARDED_BY(mu_);                    // DATA_LOSS when a report is missing
+  uint64_t evictions_heard_ RUNAHEAD_GUARDED_BY(mu_) = 0;        // of the worker's epoch
+  // By ping on the current stream that may be answered yet, what Owner::Lessons said before it.
+  std::map<uint64_t, uint64_t> lessons_ RUNAHEAD_GUARDED_BY(mu_);
   // Of the process that was met last, whatever streams there were.
   uint64_t incarnation_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   std::map<std::string, ProgressJudge> judges_ RUNAHEAD_GUARDED_BY(mu_);  // by thread

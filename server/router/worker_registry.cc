@@ -17,7 +17,7 @@ constexpr size_t kLostRemembered = 64;
 }  // namespace
 
 WorkerRegistry::WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelInfo& model, std::string dtype,
-                               Clock& clock, const MemberAccess& access, Hearing& hearing)
+                               Clock& clock, const MemberAccess& access, Hearing& hearing, KnownIndex* known)
     : fleet_(fleet),
       sequencer_(sequencer),
       model_(model),
@@ -26,6 +26,7 @@ WorkerRegistry::WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelIn
       access_(access),
       clock_(clock),
       hearing_(hearing),
+      index_(known),
       pool_(fleet.listed()),
       known_(fleet.workers().size()),
       connections_(fleet.workers().size()) {
@@ -265,6 +266,14 @@ void WorkerRegistry::Left(int index, WorkerState state, const absl::Status& why)
 
 void WorkerRegistry::Loaded(int index, const v1::DecodeLoad& load, absl::Time asked) {
   fleet_.TakeLoad(index, load, asked);
+}
+
+uint64_t WorkerRegistry::Lessons() {
+  return index_ == nullptr ? 0 : index_->lessons();
+}
+
+void WorkerRegistry::Evicted(const LiveWorker& worker, absl::Span<const uint64_t> hashes, uint64_t lessons) {
+  if (index_ != nullptr) index_->Evicted(worker, hashes, lessons);
 }
 
 void WorkerRegistry::Suspected(int index, bool suspected) {

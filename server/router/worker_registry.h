@@ -15,6 +15,7 @@
 #include "server/router/agreement.h"
 #include "server/router/edge_states.h"
 #include "server/router/fleet.h"
+#include "server/router/known_index.h"
 #include "server/router/seats.h"
 #include "server/router/sequencer.h"
 #include "server/router/warning_pace.h"
@@ -28,7 +29,7 @@ class WorkerRegistry final : private WorkerConnection::Owner, public Seats {
   // Connects to all workers of `fleet`'s list that have an address, at once and in the background. `dtype` is what they
   // are to compute in, or "auto": then most of them say (PoolChoice). Everything given must outlive the registry.
   WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelInfo& model, std::string dtype, Clock& clock,
-                 const MemberAccess& access = {}, Hearing& hearing = AlwaysHears());
+                 const MemberAccess& access = {}, Hearing& hearing = AlwaysHears(), KnownIndex* known = nullptr);
   ~WorkerRegistry() override;
 
   absl::Status Occupy(int index, const std::string& address) override RUNAHEAD_EXCLUDES(mu_);
@@ -67,6 +68,8 @@ class WorkerRegistry final : private WorkerConnection::Owner, public Seats {
   void Resumed(int index) override RUNAHEAD_EXCLUDES(mu_);
   void Report(int index, const v1::ControlReport& report) override RUNAHEAD_EXCLUDES(mu_);
   void Loaded(int index, const v1::DecodeLoad& load, absl::Time asked) override;
+  uint64_t Lessons() override;
+  void Evicted(const LiveWorker& worker, absl::Span<const uint64_t> hashes, uint64_t lessons) override;
   void Suspected(int index, bool suspected) override RUNAHEAD_EXCLUDES(mu_);
   void Left(int index, WorkerState state, const absl::Status& why) override RUNAHEAD_EXCLUDES(mu_);
   void Connect(int index, const std::string& address);
@@ -102,6 +105,7 @@ class WorkerRegistry final : private WorkerConnection::Owner, public Seats {
   const MemberAccess access_;
   Clock& clock_;
   Hearing& hearing_;
+  KnownIndex* const index_;
   Mutex mu_;
   CondVar pool_changed_;
   PoolChoice pool_ RUNAHEAD_GUARDED_BY(mu_);

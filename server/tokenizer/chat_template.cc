@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/printable.h"
 #include "server/tokenizer/call_form.h"
@@ -40,6 +41,13 @@ std::optional<size_t> EndOf(const MarkedText& content, const MarkedText& rendere
   if (!place) place = LastPlace(stripped, rendered, /*own=*/true);
   if (!place) return std::nullopt;
   return *place + (rendered.compare(*place, content.size(), content) == 0 ? content.size() : stripped.size());
+}
+
+// Callers are told what a file lacks, but not where it lies: "chat_template.json: ..." of
+// "/models/a/chat_template.json: ...".
+std::string WithoutPath(absl::string_view message, absl::string_view path) {
+  if (!absl::ConsumePrefix(&message, path)) return std::string(message);
+  return absl::ConsumePrefix(&message, "/") ? std::string(message) : absl::StrCat("the model", message);
 }
 
 Chat WithoutTools(Chat chat) {
@@ -87,19 +95,20 @@ absl::StatusOr<ChatTemplate> ChatTemplate::FromModel(const ModelFile& file, cons
     absl::StatusOr<Template> one = Parsed(source);
     if (!one.ok()) {
       return absl::FailedPreconditionError(
-          absl::StrCat(file.path(), ": ", name, " is not understood: ", one.status().message(), kInstead));
+          absl::StrCat(name, " is not understood: ", one.status().message(), kInstead));
     }
     *parsed = *std::move(one);
   }
   if (!result.template_ && !result.with_tools_) {
     const std::string why = file.container() == ModelFile::Container::kFolder
-                                ? std::string(file.GetString(kKey).status().message())
-                                : absl::StrCat(file.path(), " has no chat template (", kKey, ")");
+                                ? WithoutPath(file.GetString(kKey).status().message(), file.path())
+                                : absl::StrCat("the model has no chat template (", kKey, ")");
     return absl::FailedPreconditionError(why + kInstead);
   }
   absl::StatusOr<ChatVariables> tokens = TemplateTokens(file, tokenizer);
   if (!tokens.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat(OneLine(tokens.status()).message(), kInstead));
+    return absl::FailedPreconditionError(
+        absl::StrCat(WithoutPath(OneLine(tokens.status()).message(), file.path()), kInstead));
   }
   result.SetTokens(*std::move(tokens));
   return result;

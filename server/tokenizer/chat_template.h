@@ -24,7 +24,7 @@ class ChatTemplate {
  public:
   // The template in the file, and the one that it has for chats with tools; one of them is enough. FAILED_PRECONDITION
   // says that there is none, or what in it, and where, is not understood; prompts as text or token ids work all the
-  // same.
+  // same. Callers of other machines are told this status, so it does not say where the file lies.
   static absl::StatusOr<ChatTemplate> FromModel(const ModelFile& file, const Tokenizer& tokenizer);
 
   // `bos` and `eos`: what the template's bos_token and eos_token stand for; empty: they are undefined. INVALID_ARGUMENT

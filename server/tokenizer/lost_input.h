@@ -20,7 +20,8 @@ namespace runahead {
 // behind a tool's. Where a content is not found as it is, or the template reads none of that role, the chat is rendered
 // twice with another in its place: what is the same then holds nothing of it, in whatever form. `render` is what made
 // `text`; what it fails with but INVALID_ARGUMENT is the answer. `each_system`: of all of the chat's system messages
-// something stands there. `keep_going` is asked before each message that is looked for.
+// something stands there; those whose contents stand there in their order take time linear in the text, and of the
+// others the first sixteen are looked for. `keep_going` is asked before each message that is looked for.
 absl::StatusOr<std::optional<size_t>> LostMessage(const Chat& chat, const ContentForms& forms, bool each_system,
                                                   const MarkedText& text, KeepGoing keep_going,
                                                   absl::FunctionRef<absl::StatusOr<MarkedText>(const Chat&)> render);

@@ -210,12 +210,12 @@ v1::GenerateRequest FaultsCluster::KnownAnswer() {
   return RequestOf(SyntheticIds(100, 9), 2500);
 }
 
-std::unique_ptr<Running> FaultsCluster::BeginKnownAnswer() {
-  v1::GenerateRequest before = KnownAnswer();
+std::unique_ptr<Running> FaultsCluster::BeginKnownAnswer(const v1::GenerateRequest& request) {
+  v1::GenerateRequest before = request;
   before.mutable_stop()->set_max_tokens(2);
   EXPECT_TRUE(cluster_.GenerateEventually(before).status.ok());
   cluster_.ExpectAllFree();
-  auto running = std::make_unique<Running>(cluster_, KnownAnswer());
+  auto running = std::make_unique<Running>(cluster_, request);
   EXPECT_TRUE(Eventually([&] { return running->tokens() >= 3; }));
   return running;
 }

@@ -114,9 +114,9 @@ class FaultsCluster {
   std::unique_ptr<Running> BeginLongAnswer();
   // A longer answer, behind a prompt of which a decode worker may know all but the last token.
   static v1::GenerateRequest KnownAnswer();
-  // Sees that a decode worker knows the prompt of KnownAnswer, begins that, and waits for the third token. Nothing else
+  // Sees that a decode worker knows the prompt of `request`, begins that, and waits for the third token. Nothing else
   // is on its way.
-  std::unique_ptr<Running> BeginKnownAnswer();
+  std::unique_ptr<Running> BeginKnownAnswer(const v1::GenerateRequest& request = KnownAnswer());
   // What BeginAt asks for.
   static v1::GenerateRequest RequestFor(Stage stage);
   // Begins a request over all of two prefill workers (in decode: over one) and waits until it is at the stage. It stays

@@ -13,8 +13,18 @@
 namespace runahead {
 namespace {
 
+// LongPrompt and all that names a width are of a chain, past what is known. Beside them is an answer whose prompt was
+// known.
+void ExpectBehindKnown(Running& beside, const std::vector<int32_t>& undisturbed) {
+  FaultsCluster::ExpectUnharmed(beside.answer(), undisturbed);
+  EXPECT_EQ(undisturbed.size(), 2500u);
+  EXPECT_EQ(beside.answer().started.plan().known_tokens(), 99);
+}
+
 TEST_F(FaultsTest, AHungPrefillWorkerIsNoticedAndTheServiceComesBack) {
   const std::vector<int32_t> undisturbed = cluster_.GenerateEventually(LongPrompt()).ids;
+  const std::vector<int32_t> known = cluster_.GenerateEventually(Uncached(KnownAnswer())).ids;
+  const auto beside = BeginKnownAnswer();
   const auto running = BeginLongPrompt();
   StopProcess(cluster_.pid("prefill-1"));
   // 3 s by contract, which worker_connection_test shows on a clock of its own.
@@ -25,11 +35,14 @@ TEST_F(FaultsTest, AHungPrefillWorkerIsNoticedAndTheServiceComesBack) {
   EXPECT_EQ(running->tokens(), 0u);
   kill(cluster_.pid("prefill-1"), SIGCONT);
   ExpectUnharmed(running->answer(), undisturbed);
+  ExpectBehindKnown(*beside, known);
   ExpectServiceAgain();
 }
 
 TEST_F(FaultsTest, AHungDecodeWorkerHoldsNoMemoryOfPrefill) {
   const std::vector<int32_t> undisturbed = cluster_.GenerateEventually(LongPrompt()).ids;
+  const std::vector<int32_t> known = cluster_.GenerateEventually(Uncached(KnownAnswer())).ids;
+  const auto beside = BeginKnownAnswer();
   const auto running = BeginLongPrompt();
   StopProcess(cluster_.pid("decode-0"));
   EXPECT_TRUE(
@@ -39,6 +52,7 @@ TEST_F(FaultsTest, AHungDecodeWorkerHoldsNoMemoryOfPrefill) {
   }
   kill(cluster_.pid("decode-0"), SIGCONT);
   ExpectUnharmed(running->answer(), undisturbed);
+  ExpectBehindKnown(*beside, known);
   ExpectServiceAgain();
 }
 
@@ -72,23 +86,29 @@ TEST_F(FaultsTest, OthersOnTheSameEdgesAreUnharmedByACancel) {
 }
 
 TEST_F(FaultsTest, TheRouterToldToStop) {
+  const std::vector<int32_t> known = cluster_.GenerateEventually(Uncached(KnownAnswer())).ids;
   for (int life = 0; life < 2; ++life) {
     ASSERT_TRUE(cluster_.GenerateEventually(ShortPrompt(2)).status.ok());
+    const auto beside = BeginKnownAnswer();
     const auto running = BeginLongPrompt();
     kill(cluster_.pid("router"), SIGTERM);
     EXPECT_TRUE(running->answer().status.ok()) << running->answer().status.error_message();  // what runs may end
+    ExpectBehindKnown(*beside, known);
     // The next router takes over the same workers, and the edges between them.
     ExpectServiceAgain();
   }
 }
 
 TEST_F(FaultsTest, AWorkerThatIsToldToStopInMidPrefillFinishesItAndEndsInOrder) {
+  const std::vector<int32_t> known = cluster_.GenerateEventually(Uncached(KnownAnswer())).ids;
   for (const char* leaver : {"prefill-0", "prefill-1"}) {
     SCOPED_TRACE(leaver);
     ASSERT_TRUE(cluster_.GenerateEventually(ShortPrompt(2)).status.ok());
+    const auto beside = BeginKnownAnswer();
     const auto running = BeginLongPrompt();
     kill(cluster_.pid(leaver), SIGTERM);
     EXPECT_TRUE(running->answer().status.ok()) << running->answer().status.error_message();
+    ExpectBehindKnown(*beside, known);
     ExpectServiceAgain();
     EXPECT_THAT(cluster_.Log(), ::testing::HasSubstr(absl::StrCat(leaver, " ended with exit code 0")));
   }

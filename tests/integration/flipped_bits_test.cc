@@ -50,6 +50,7 @@ class FlippedBitsTest : public FaultsTest {
   ~FlippedBitsTest() override { std::remove(PlanFile().c_str()); }
 
   // In prefill on all three workers for two seconds; its frames and slices are larger than what travels with a header.
+  // It names a width, so it goes past what is known: the bits are those that go down such a chain.
   static v1::GenerateRequest Prompt() {
     v1::GenerateRequest request = RequestOf(SyntheticIds(1000, 1), 8);
     request.mutable_experiment()->set_width(3);

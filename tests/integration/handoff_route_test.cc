@@ -31,6 +31,7 @@ TEST_F(HandoffRouteTest, LinksBringTheKvThatACopyDoes) {
                                absl::StrCat("--workers=role=both,address=", first.address),
                                absl::StrCat("--workers=role=both,address=", second.address)});
   ASSERT_FALSE(router.address.empty()) << router.process.err();
+  // What is known is not handed off.
   const v1::GenerateRequest request = Uncached(RequestOf(SyntheticIds(900, 1), 20));
   const Answer by_links = links_.Generate(request);
   ASSERT_TRUE(by_links.status.ok()) << by_links.status.error_message();
@@ -48,13 +49,19 @@ TEST_F(HandoffRouteTest, LinksBringTheKvThatACopyDoes) {
 }
 
 TEST_F(HandoffRouteTest, ADecodeWorkerThatComesBackIsReachedAgain) {
-  const v1::GenerateRequest request = Uncached(RequestOf(SyntheticIds(300, 2), 10));
-  const Answer before = links_.Generate(request);
+  const v1::GenerateRequest request = RequestOf(SyntheticIds(300, 2), 10);
+  const Answer before = links_.Generate(Uncached(request));
   ASSERT_TRUE(before.status.ok()) << before.status.error_message();
-  kill(links_.pid("decode-0"), SIGKILL);
-  const Answer after = links_.GenerateEventually(request);
-  EXPECT_TRUE(after.status.ok()) << after.status.error_message();
-  EXPECT_EQ(after.ids, before.ids);
+  for (int life = 0; life < 2; ++life) {
+    // Its first prompt is handed off, and the same one is known then.
+    for (const bool known : {false, true}) {
+      const Answer answer = links_.GenerateEventually(request);
+      EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+      EXPECT_EQ(answer.ids, before.ids);
+      EXPECT_EQ(answer.finished.usage().cached_prompt_tokens(), known ? 299 : 0);
+    }
+    if (life == 0) kill(links_.pid("decode-0"), SIGKILL);
+  }
   links_.ExpectAllFree();
 }
 

@@ -35,10 +35,11 @@ class HungKvprTest : public ::testing::Test {
 };
 
 TEST_F(HungKvprTest, ASequenceWhoseLinkHangsGoesOnOnceItDoesNot) {
-  const v1::GenerateRequest request = Uncached(RequestOf(SyntheticIds(1400, 4), 300));
+  const v1::GenerateRequest request = RequestOf(SyntheticIds(1400, 4), 300);
   const pid_t decode = cluster_.pid("decode-0");
-  const Answer undisturbed = cluster_.GenerateEventually(request);
+  const Answer undisturbed = cluster_.GenerateEventually(Uncached(request));
   ASSERT_EQ(undisturbed.ids.size(), 300u);
+  EXPECT_EQ(cluster_.GenerateEventually(request).ids, undisturbed.ids);
   for (const auto& [name, pid] : cluster_.pids()) ExpectKnownThreads(pid);
   for (const char* thread : kFrozenInKvpr) {
     SCOPED_TRACE(thread);
@@ -52,6 +53,7 @@ TEST_F(HungKvprTest, ASequenceWhoseLinkHangsGoesOnOnceItDoesNot) {
         [&] { return cluster_.Metric("router", "runahead_workers{role=\"decode\",state=\"ready\"}") == 0; }));
     frozen.reset();  // there is no other
     FaultsCluster::ExpectUnharmed(running.answer(), undisturbed.ids);
+    EXPECT_EQ(running.answer().started.plan().known_tokens(), 1399);  // what it began with
     EXPECT_EQ(cluster_.GenerateEventually(request).ids, undisturbed.ids);
     EXPECT_EQ(cluster_.pid("decode-0"), decode);
   }
@@ -87,7 +89,11 @@ TEST_F(HungProcessTest, LinksOfANewWorkerThatHangAreNoticed) {
     EXPECT_TRUE(Eventually([&] { return in_state(kSuspected) == 1 && in_state(kReady) == 0; }));
   }
   const auto stub = OwnStub(router.address);
-  EXPECT_TRUE(Eventually([&] { return GenerateOver(*stub, Uncached(RequestOf(SyntheticIds(40, 1), 4))).status.ok(); }));
+  // The first request knows nothing. The second begins with what the first left.
+  EXPECT_TRUE(Eventually([&] {
+    const Answer answer = GenerateOver(*stub, RequestOf(SyntheticIds(40, 1), 4));
+    return answer.status.ok() && answer.finished.usage().cached_prompt_tokens() == 39;
+  }));
   EXPECT_EQ(in_state(kSuspected), 0);
 }
 
@@ -98,6 +104,7 @@ TEST_F(HungProcessTest, ASliceForTheProcessItselfThatHangsIsDoneAnew) {
       {RUNAHEAD_ROUTER, "--model", model_, absl::StrCat("--workers=role=both,address=", worker->address)});
   ASSERT_FALSE(router.address.empty()) << router.process.err();
   const auto stub = OwnStub(router.address);
+  // What is known moves no slice.
   const v1::GenerateRequest request = Uncached(RequestOf(SyntheticIds(40, 1), 4));
   const auto serves = [&] { return GenerateOver(*stub, request).status.ok(); };
   ASSERT_TRUE(Eventually(serves));

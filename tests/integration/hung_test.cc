@@ -19,6 +19,7 @@ using testing::FrozenThread;
 using ::testing::HasSubstr;
 using testing::ThreadNamed;
 
+// Requests that name a width take a chain and a hand-off, past what is known: where those hang they are asked.
 class HungTest : public FaultsTest {
  protected:
   HungTest() : FaultsTest({"--prefill", "2", "--decode", "2"}) {}
@@ -105,17 +106,23 @@ TEST_F(HungTest, APromptOnAPrefillWorkerThatHangsIsPlannedAnew) {
 }
 
 TEST_F(HungTest, ASequenceOnADecodeWorkerThatHangsGoesOnElsewhereAndSoDoOthers) {
+  v1::GenerateRequest request = KnownAnswer();
+  request.mutable_stop()->set_max_tokens(1000);
+  const std::vector<int32_t> undisturbed = cluster_.GenerateEventually(Uncached(request)).ids;
+  ASSERT_EQ(undisturbed.size(), 1000u);
   for (const char* thread : kFrozenInDecode) {
     SCOPED_TRACE(thread);
-    const auto running = BeginLongAnswer();
+    const auto running = BeginKnownAnswer(request);
     const std::string worker = cluster_.Metric("decode-0", "runahead_kv_leases") == 1 ? "decode-0" : "decode-1";
     std::unique_ptr<FrozenThread> frozen = Freeze(worker, thread);
-    ExpectUnharmed(running->answer(), undisturbed_);
+    ExpectUnharmed(running->answer(), undisturbed);
+    EXPECT_EQ(running->answer().started.plan().known_tokens(), 99);  // what it began with
     EXPECT_GE(running->answer().finished.failovers(), 1);
     // It hangs; or says nothing at all, where it was frozen with a lock in its hands that pongs need.
     EXPECT_THAT(cluster_.Log(), HasSubstr(absl::StrCat(worker, " was lost: ")));
-    Running next(cluster_, LongAnswer());
-    ExpectUnharmed(next.answer(), undisturbed_);
+    Running next(cluster_, request);  // the other decode worker knows it from before
+    ExpectUnharmed(next.answer(), undisturbed);
+    EXPECT_EQ(next.answer().finished.usage().cached_prompt_tokens(), 99);
     frozen.reset();
     EXPECT_TRUE(Eventually([&] { return Suspected("decode") == 0; }));
     EXPECT_TRUE(Eventually(
@@ -168,12 +175,14 @@ TEST_F(NewAndHungTest, TheFirstPromptOfAPrefillWorkerThatHangsIsPlannedAnew) {
 // Its first step hangs, and another worker decodes it, and what comes then.
 TEST_F(NewAndHungTest, TheFirstSequenceOfADecodeWorkerThatHangsGoesOnElsewhere) {
   std::unique_ptr<FrozenThread> frozen = Freeze("decode-0", "decode");
-  Running running(cluster_, RequestOf(SyntheticIds(8, 3), 4));
+  const v1::GenerateRequest request = RequestOf(SyntheticIds(40, 3), 4);
+  Running running(cluster_, request);
   EXPECT_TRUE(running.answer().status.ok()) << running.answer().status.error_message();
   EXPECT_GE(running.answer().finished.failovers(), 1);
   EXPECT_THAT(cluster_.Log(), HasSubstr("decode-0 was lost: "));
-  Running next(cluster_, RequestOf(SyntheticIds(8, 3), 4));
-  EXPECT_TRUE(next.answer().status.ok()) << next.answer().status.error_message();
+  Running next(cluster_, request);  // the other worker knows it from before
+  ExpectUnharmed(next.answer(), running.answer().ids);
+  EXPECT_EQ(next.answer().finished.usage().cached_prompt_tokens(), 39);
 }
 
 }  // namespace

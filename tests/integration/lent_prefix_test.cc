@@ -50,6 +50,8 @@ class HandRouter : public WorkerConnection::Owner {
     changed_.NotifyAll();
   }
   void Loaded(int, const v1::DecodeLoad&, absl::Time) override {}
+  uint64_t Lessons() override { return 0; }
+  void Evicted(const LiveWorker&, absl::Span<const uint64_t>, uint64_t) override {}
   void Suspected(int, bool) override {}
   void Left(int, WorkerState, const absl::Status&) override {}
 

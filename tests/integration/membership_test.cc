@@ -69,10 +69,10 @@ class MembershipTest : public ::testing::Test {
     const size_t at = page ? page->body.find(name) : std::string::npos;
     return at == std::string::npos ? -1 : std::atoi(page->body.c_str() + at + name.size());
   }
-  Answer Ask(int max_tokens, const std::function<void(size_t)>& on_token = nullptr) {
-    return GenerateOver(*stub_, Uncached(RequestOf(SyntheticIds(kPrompt, 1), max_tokens)), nullptr, on_token);
-  }
-  // Reads until the chain has been told to start.
+  // On the whole line: behind what is known there is no chain.
+  Answer Ask(int max_tokens) { return GenerateOver(*stub_, Uncached(RequestOf(SyntheticIds(kPrompt, 1), max_tokens))); }
+  Answer AskAsUser(int max_tokens) { return GenerateOver(*stub_, RequestOf(SyntheticIds(kPrompt, 1), max_tokens)); }
+  // Reads until the chain has been told to start: behind what is known there is none.
   void Begin(int max_tokens) {
     context_ = std::make_unique<grpc::ClientContext>();
     reader_ = stub_->Generate(context_.get(), Uncached(RequestOf(SyntheticIds(kPrompt, 1), max_tokens)));
@@ -186,7 +186,7 @@ TEST_F(MembershipTest, AnotherFineTuneIsRefusedWhileTheOneBeforeIsServed) {
   names_.Set(kDecode, {decode->address});
   StartRouter();
   ASSERT_TRUE(PoolBecomes(2, 1));
-  const std::vector<int32_t> before = Ask(6).ids;
+  const std::vector<int32_t> before = AskAsUser(6).ids;
   EXPECT_THAT(before, SizeIs(6));
   const std::string weights = Models().weights_fingerprint();
 
@@ -198,8 +198,9 @@ TEST_F(MembershipTest, AnotherFineTuneIsRefusedWhileTheOneBeforeIsServed) {
   EXPECT_TRUE(PoolBecomes(1, 1));
   EXPECT_THAT(Models().refused_workers(),
               ElementsAre(HasSubstr("worker prefill-1 does not agree: weights_fingerprint is ")));
-  const Answer meanwhile = Ask(6);
+  const Answer meanwhile = AskAsUser(6);
   EXPECT_TRUE(meanwhile.status.ok()) << meanwhile.status.error_message();
+  EXPECT_EQ(meanwhile.finished.usage().cached_prompt_tokens(), kPrompt - 1);
   EXPECT_EQ(meanwhile.ids, before);
 
   const auto new_decode = Worker("decode", "decode-0", other);
@@ -210,9 +211,13 @@ TEST_F(MembershipTest, AnotherFineTuneIsRefusedWhileTheOneBeforeIsServed) {
     return !now.empty() && now != weights;
   }));
   ASSERT_TRUE(PoolBecomes(1, 1));
-  const Answer after = Ask(6);
+  const Answer after = AskAsUser(6);
   EXPECT_THAT(after.ids, SizeIs(6)) << after.status.error_message();
   EXPECT_NE(after.ids, before);
+  EXPECT_EQ(after.finished.usage().cached_prompt_tokens(), 0) << "that was of the other weights";
+  const Answer again = AskAsUser(6);
+  EXPECT_EQ(again.ids, after.ids);
+  EXPECT_EQ(again.finished.usage().cached_prompt_tokens(), kPrompt - 1);
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ class SimulatedStore {
     std::vector<int32_t> blocks;
     if (fresh <= pool_.free()) {
       kept_.Use("", prompt.first(known));
-      while (pool_.blank() < fresh) pool_.Forget(*kept_.RemoveOldest());
+      while (pool_.blank() < fresh) pool_.Forget(kept_.RemoveOldest()->block);
       blocks.assign(hit.blocks.begin(), hit.blocks.begin() + whole);
       const std::vector<int32_t> taken = *pool_.Take(fresh);
       blocks.insert(blocks.end(), taken.begin(), taken.end());

@@ -151,6 +151,7 @@ void FakeWorker::EndEpoch() {
   leases_.clear();
   running_.clear();
   kept_.clear();
+  evicted_.clear();
   unfinished_.clear();
 }
 
@@ -192,14 +193,15 @@ grpc::Status FakeWorker::Handle(const v1::ControlCommand& command) {
     report.mutable_pong()->set_orders_received(orders_);
     report.mutable_pong()->set_clock_ns(absl::ToUnixNanos(MonotonicNow() + behaviour_.clock_ahead));
     for (const v1::ThreadProgress& told : behaviour_.progress) *report.mutable_pong()->add_progress() = told;
-    if (behaviour_.loads && capabilities_.max_batch() > 0) *report.mutable_pong()->mutable_decode() = Load();
+    if (behaviour_.loads && capabilities_.max_batch() > 0)
+      *report.mutable_pong()->mutable_decode() = Load(command.ping().evictions_heard());
     if (behaviour_.pong) Write(report);
   }
   changed_.NotifyAll();
   return grpc::Status::OK;
 }
 
-v1::DecodeLoad FakeWorker::Load() const {
+v1::DecodeLoad FakeWorker::Load(uint64_t evictions_heard) const {
   const int64_t block = capabilities_.kv_block_tokens();
   v1::DecodeLoad load;
   load.set_slots_used(static_cast<int32_t>(leases_.size()));
@@ -214,6 +216,8 @@ v1::DecodeLoad FakeWorker::Load() const {
   for (const auto& [number, tokens] : running_) left.push_back(tokens);
   std::sort(left.begin(), left.end());
   for (const int64_t tokens : left) load.add_remaining_tokens(static_cast<int32_t>(tokens));
+  for (size_t i = evictions_heard; i < evicted_.size(); ++i) load.add_evicted(evicted_[i]);
+  load.set_evictions(evicted_.size());
   return load;
 }
 

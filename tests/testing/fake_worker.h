@@ -89,6 +89,9 @@ class FakeWorker final {
   void SendDone(uint64_t job, const absl::Status& status = absl::OkStatus(), v1::JobCause cause = v1::JOB_CAUSE_OWN)
       RUNAHEAD_EXCLUDES(mu_);
 
+  // All that is kept goes for want of memory; the router hears of it with the next ping.
+  void Evict() RUNAHEAD_EXCLUDES(mu_);
+
   // From now on jobs are computed when they are started, and those that have not ended are, too.
   void LetJobsEnd() RUNAHEAD_EXCLUDES(mu_);
 
@@ -122,7 +125,7 @@ class FakeWorker final {
   grpc::Status Control(grpc::ServerContext* context, Stream* stream) RUNAHEAD_EXCLUDES(mu_);
   grpc::Status Handle(const v1::ControlCommand& command) RUNAHEAD_EXCLUDES(mu_);
   void EndEpoch() RUNAHEAD_REQUIRES(mu_);
-  v1::DecodeLoad Load() const RUNAHEAD_REQUIRES(mu_);
+  v1::DecodeLoad Load(uint64_t evictions_heard) const RUNAHEAD_REQUIRES(mu_);
   void Started(const v1::StartJob& start) RUNAHEAD_REQUIRES(mu_);
   void Write(v1::ControlReport report) RUNAHEAD_REQUIRES(mu_);
   void WriteFirstToken(uint64_t job, int32_t id) RUNAHEAD_REQUIRES(mu_);
@@ -191,6 +194,7 @@ class FakeWorker final {
     std::vector<int32_t> ids;
     int64_t prompt = 0;  // of these, the prompt's
   };
+  std::vector<uint64_t> evicted_ RUNAHEAD_GUARDED_BY(mu_);  // BeginningHash of all that went in this epoch
   std::vector<Kept> kept_ RUNAHEAD_GUARDED_BY(mu_);
   uint64_t next_lease_ RUNAHEAD_GUARDED_BY(mu_) = 1;
   bool drained_ RUNAHEAD_GUARDED_BY(mu_) = false;

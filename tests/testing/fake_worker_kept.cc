@@ -1,6 +1,7 @@
 // What a fake worker keeps of sequences, as its router sees and empties it. A token takes one byte.
 #include <algorithm>
 
+#include "scheduler/placement/beginning_hash.h"
 #include "tests/testing/fake_worker.h"
 
 namespace runahead::testing {
@@ -38,6 +39,20 @@ grpc::Status FakeWorker::ForgetKept(grpc::ServerContext* context, const v1::Forg
   std::erase_if(kept_, [&](const Kept& kept) { return !request.has_salt() || kept.salt == request.salt(); });
   reply.set_freed_bytes(before - KeptTokens());
   return grpc::Status::OK;
+}
+
+void FakeWorker::Evict() {
+  constexpr size_t kChunk = kHashedTokens;
+  MutexLock lock(mu_);
+  for (const Kept& kept : kept_) {
+    const absl::Span<const int32_t> ids = kept.ids;
+    uint64_t hash = BeginningHash(kept.salt);
+    for (size_t begin = 0; begin < ids.size(); begin += kChunk) {
+      hash = BeginningHash(hash, ids.subspan(begin, kChunk));
+      evicted_.push_back(hash);
+    }
+  }
+  kept_.clear();
 }
 
 std::vector<v1::ForgetKeptRequest> FakeWorker::forget_requests() const {

@@ -107,7 +107,8 @@ void RouterFixture::Start(const RouterSetup& setup) {
       std::make_unique<KnownIndex>(setup.known_beginnings, *fleet_, *metrics_)});
   parts_->move_patience = setup.move_patience;
   parts_->keep_patience = kInVain;
-  registry_ = std::make_unique<WorkerRegistry>(*fleet_, *sequencer_, model_, setup.dtype, RealClock());
+  registry_ = std::make_unique<WorkerRegistry>(*fleet_, *sequencer_, model_, setup.dtype, RealClock(), MemberAccess(),
+                                               AlwaysHears(), parts_->known.get());
   service_ = std::make_unique<InferenceService>(
       *parts_, ServiceLimits{setup.max_sessions, setup.stall_timeout, setup.max_streams}, CallDoor(), setup.keys);
   cache_ = std::make_unique<CacheService>(*parts_, CallDoor(), setup.keys);

@@ -4,8 +4,11 @@
 #include <utility>
 
 #include "kernels/base/kv_table.h"
+#include "scheduler/placement/beginning_hash.h"
 
 namespace runahead {
+
+static_assert(kKvBlockTokens == kHashedTokens, "the router would know no hash of what is evicted");
 
 int64_t Beginnings::FirstSeenByWindows(int64_t position) const {
   int64_t first = position;
@@ -36,11 +39,15 @@ Beginnings::Change Beginnings::Add(absl::string_view salt, absl::Span<const int3
                                    bool has_x) {
   const auto size = static_cast<int64_t>(ids.size());
   Change change;
+  uint64_t hash = BeginningHash(salt);
   const auto take = [&](int64_t chunk, Kept& kept, bool fresh) {
     const int64_t begin = chunk * kKvBlockTokens, end = std::min(begin + kKvBlockTokens, size);
     Kept own{.block = blocks[chunk], .hole = hole > begin ? std::min(hole, begin + kKvBlockTokens) : 0, .has_x = has_x};
     for (int64_t token = begin; token < end; ++token) own.of_answer[token - begin] = of_answer[token];
-    if (!fresh) {
+    hash = own.hash = fresh ? BeginningHash(hash, ids.subspan(begin, end - begin)) : kept.hash;
+    if (fresh) {
+      change.fresh.push_back(hash);
+    } else {
       const bool whole = end - begin == kKvBlockTokens;
       const bool lacks = own.hole > kept.hole || (kept.has_x && !own.has_x);
       const bool has_more = own.hole < kept.hole || (own.has_x && !kept.has_x);
@@ -58,10 +65,10 @@ Beginnings::Change Beginnings::Add(absl::string_view salt, absl::Span<const int3
   return change;
 }
 
-std::optional<int32_t> Beginnings::RemoveOldest() {
+std::optional<Beginnings::Removed> Beginnings::RemoveOldest() {
   const std::optional<Kept> removed = tree_.RemoveOldest();
   if (!removed.has_value()) return std::nullopt;
-  return removed->block;
+  return Removed{removed->block, removed->hash};
 }
 
 std::vector<int32_t> Beginnings::RemoveSalt(absl::string_view salt) {

@@ -37,14 +37,19 @@ class Beginnings {
   // Blocks that are kept once more, and once less: to be told to the pool, in this order.
   struct Change {
     std::vector<int32_t> kept, forgotten;
+    std::vector<uint64_t> fresh = {};  // BeginningHash of what was not kept before, up to each end of a chunk
   };
   // Token t of `ids` lies in row t % kKvBlockTokens of blocks[t / kKvBlockTokens]; the others as Hit's.
   // What is kept of it already stays where it is, unless the newer block has rows that the older one has not, and lacks
   // none of its. It may be the same block, of which the older sequence did not have all rows.
   Change Add(absl::string_view salt, absl::Span<const int32_t> ids, absl::Span<const int32_t> blocks,
              const std::vector<bool>& of_answer, int64_t hole, bool has_x = false);
-  // The block, kept once less, of the end of what was used longest ago; nothing where nothing is kept.
-  std::optional<int32_t> RemoveOldest();
+  struct Removed {
+    int32_t block = -1;  // kept once less
+    uint64_t hash = 0;   // BeginningHash of its tokens and all before them
+  };
+  // The end of what was used longest ago; nothing where nothing is kept.
+  std::optional<Removed> RemoveOldest();
   // The blocks, kept once less each, of all that was kept under the salt.
   std::vector<int32_t> RemoveSalt(absl::string_view salt);
 
@@ -55,6 +60,7 @@ class Beginnings {
     std::bitset<kKvBlockTokens> of_answer = {};
     int64_t hole = 0;  // 0, or a token of the chunk or its end: before it, rows of layers with windows may be absent
     bool has_x = false;
+    uint64_t hash = 0;  // BeginningHash up to its end
   };
   // The first token that some layer's query at `position` sees through a window; `position` where no layer has one.
   int64_t FirstSeenByWindows(int64_t position) const;

@@ -255,6 +255,7 @@ void KvStore::BeginEpoch(uint32_t epoch) {
     MutexLock lock(mu_);
     ended = ReturnBlocks(leases_.BeginEpoch(epoch));
     ForgetKept();
+    news_.Clear();
   }
   for (const EventSource& event : ended) event.Fire(absl::CancelledError("the worker lost its router"));
 }

@@ -21,6 +21,7 @@
 #include "worker/kv/beginnings.h"
 #include "worker/kv/block_pool.h"
 #include "worker/kv/bounce_buffer.h"
+#include "worker/kv/eviction_news.h"
 #include "worker/kv/lease_request.h"
 #include "worker/kv/lease_table.h"
 #include "worker/kv/store_options.h"
@@ -222,6 +223,9 @@ class KvStore {
   // have what they began with, and what runs is kept anew as it goes on. Returns how much less memory is kept that no
   // lease has.
   int64_t Forget(std::optional<absl::string_view> salt) RUNAHEAD_EXCLUDES(mu_);
+  // What was kept in this epoch, had to go for leases and is not kept now: EvictionNews::Since of `serial` and `most`.
+  // What Forget forgot is not among it, for its caller knows.
+  EvictionNews::Some EvictedSince(uint64_t serial, size_t most) const RUNAHEAD_EXCLUDES(mu_);
 
   // Where blocks lie, in memory of the tier. Never changes.
   const KvArena& arena() const { return arena_; }
@@ -315,6 +319,7 @@ class KvStore {
   BlockPool pool_ RUNAHEAD_GUARDED_BY(mu_);
   LeaseTable leases_ RUNAHEAD_GUARDED_BY(mu_);
   Beginnings kept_ RUNAHEAD_GUARDED_BY(mu_);
+  EvictionNews news_ RUNAHEAD_GUARDED_BY(mu_);
   int64_t evicted_ RUNAHEAD_GUARDED_BY(mu_) = 0;  // blocks
   Stats::Handoff handed_kv_ RUNAHEAD_GUARDED_BY(mu_), handed_x_ RUNAHEAD_GUARDED_BY(mu_);
   std::function<void()> freed_ RUNAHEAD_GUARDED_BY(mu_);

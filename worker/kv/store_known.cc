@@ -118,15 +118,17 @@ void KvStore::KeepLease(uint64_t number, absl::Span<const int32_t> ids) {
       kept_.Add(lease.salt, ids, lease.blocks, of_answer, lease.hole, lease.arrival.Has(SliceKind::kX));
   for (const int32_t block : change.kept) pool_.Keep(block);
   for (const int32_t block : change.forgotten) pool_.Forget(block);
+  for (const uint64_t hash : change.fresh) news_.Kept(hash);
 }
 
 // Of the oldest what nobody needs now is blank at once; what somebody does will be when that ends.
 std::vector<int32_t> KvStore::TakeBlocks(int64_t count) {
   const int64_t before = pool_.blank();
   while (pool_.blank() < count) {
-    const std::optional<int32_t> oldest = kept_.RemoveOldest();
+    const std::optional<Beginnings::Removed> oldest = kept_.RemoveOldest();
     RUNAHEAD_CHECK(oldest.has_value());  // else more is free than is blank and nobody keeps it
-    pool_.Forget(*oldest);
+    pool_.Forget(oldest->block);
+    news_.Evicted(oldest->hash);
   }
   evicted_ += pool_.blank() - before;
   absl::StatusOr<std::vector<int32_t>> taken = pool_.Take(count);
@@ -146,7 +148,12 @@ int64_t KvStore::Forget(std::optional<absl::string_view> salt) {
 }
 
 void KvStore::ForgetKept() {
-  while (const std::optional<int32_t> block = kept_.RemoveOldest()) pool_.Forget(*block);
+  while (const std::optional<Beginnings::Removed> oldest = kept_.RemoveOldest()) pool_.Forget(oldest->block);
+}
+
+EvictionNews::Some KvStore::EvictedSince(uint64_t serial, size_t most) const {
+  MutexLock lock(mu_);
+  return news_.Since(serial, most);
 }
 
 }  // namespace runahead

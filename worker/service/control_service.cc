@@ -258,7 +258,7 @@ v1::ControlReport ControlService::AnswerTo(const v1::Ping& ping) {
   report.mutable_pong()->set_orders_received(orders_.received());
   report.mutable_pong()->set_clock_ns(absl::ToUnixNanos(clock_.Now()));
   for (const NamedMeter& named : meters_) AddProgress(named, waits_, *report.mutable_pong());
-  if (decode_load_) *report.mutable_pong()->mutable_decode() = decode_load_();
+  if (decode_load_) *report.mutable_pong()->mutable_decode() = decode_load_(ping.evictions_heard());
   return report;
 }
 

@@ -49,7 +49,7 @@ class ControlHandler {
 class ControlService final : public v1::Worker::CallbackService {
  public:
   // What a decode worker has now. Called by gRPC's threads, under the service's lock.
-  using DecodeLoadReader = std::function<v1::DecodeLoad()>;
+  using DecodeLoadReader = std::function<v1::DecodeLoad(uint64_t evictions_heard)>;
 
   // `handler`, `clock` and `hearing` outlive the service. Its answers to pings say what `meters` read, how the handler
   // does, and what `decode_load`, where it is given, reads.

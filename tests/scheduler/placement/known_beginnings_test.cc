@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "scheduler/placement/beginning_hash.h"
 
 namespace runahead {
 namespace {
@@ -123,6 +124,86 @@ TEST(KnownBeginnings, GoneOfWhatNobodyHasChangesNothing) {
   EXPECT_EQ(known.Known(kOne, "", Ids(100)), 100);
 }
 
+uint64_t HashOf(const std::vector<int32_t>& ids, absl::string_view salt = "") {
+  return BeginningHash(BeginningHash(salt), ids);
+}
+
+TEST(KnownBeginnings, OfWhatIsEvictedTheRestIsKnown) {
+  KnownBeginnings known;
+  const std::vector<int32_t> other = Join(Ids(256), Ids(100, 5000));
+  known.Learn(kOne, kRoom, "", Ids(700), 1);
+  known.Learn(kOne, kRoom, "", other, 2);
+  known.Learn(kTwo, kRoom, "", Ids(700), 3);
+  known.Learn(kOne, kRoom, "alice", Ids(700), 4);
+  known.Evicted(kOne, {HashOf(Ids(700))}, 9);
+  EXPECT_EQ(known.Known(kOne, "", Ids(700)), 512);
+  known.Evicted(kOne, {HashOf(Ids(512))}, 9);
+  EXPECT_EQ(known.Known(kOne, "", Ids(700)), 256);
+  EXPECT_EQ(known.Known(kOne, "", other), 356) << "another conversation that begins so";
+  EXPECT_EQ(known.Known(kTwo, "", Ids(700)), 700) << "another worker";
+  EXPECT_EQ(known.Known(kOne, "alice", Ids(700)), 700) << "another salt";
+  known.Evicted(kOne, {HashOf(Ids(256), "alice")}, 9);
+  EXPECT_EQ(known.Known(kOne, "alice", Ids(700)), 0) << "and all behind it";
+  EXPECT_EQ(known.SizeOf(kOne, "alice").bytes, 0);
+}
+
+// A worker tells what went from the end on; one that is told of a beginning alone takes its end for gone, too.
+TEST(KnownBeginnings, WithABeginningAllBehindItIsEvicted) {
+  KnownBeginnings known;
+  known.Learn(kOne, kRoom, "", Ids(700), 1);
+  known.Learn(kOne, kRoom, "", Join(Ids(256), Ids(100, 5000)), 2);
+  known.Evicted(kOne, {HashOf(Ids(256)), HashOf(Ids(700)), HashOf(Ids(256))}, 2);
+  EXPECT_EQ(known.tokens(), 0);
+  EXPECT_EQ(known.SizeOfAll().bytes, 0);
+}
+
+TEST(KnownBeginnings, WhatWasLearnedSinceThePingIsNotEvicted) {
+  KnownBeginnings known;
+  known.Learn(kOne, kRoom, "", Ids(700), 4);
+  known.Learn(kOne, kRoom, "", Ids(512), 5);
+  known.Evicted(kOne, {HashOf(Ids(700)), HashOf(Ids(512)), HashOf(Ids(256))}, 4);
+  EXPECT_EQ(known.Known(kOne, "", Ids(700)), 512);
+  known.Evicted(kOne, {HashOf(Ids(512))}, 5);
+  EXPECT_EQ(known.Known(kOne, "", Ids(700)), 256);
+}
+
+TEST(KnownBeginnings, EvictionsOfWhatIsNotKnownChangeNothing) {
+  KnownBeginnings known;
+  known.Evicted(kOne, {HashOf(Ids(256))}, 9);
+  known.Learn(kOne, kRoom, "", Ids(300), 1);
+  known.Evicted(kOne, {1, 0, HashOf(Ids(299)), HashOf(Ids(300), "alice")}, 9);
+  known.Evicted(kTwo, {HashOf(Ids(300))}, 9);
+  EXPECT_EQ(known.Known(kOne, "", Ids(300)), 300);
+}
+
+// However it went from the index: what is evicted afterwards is looked for in vain, or found where it is anew.
+TEST(KnownBeginnings, AnEvictionFindsWhatIsThereNowAndNothingElse) {
+  KnownBeginnings known;
+  const std::vector<uint64_t> all = {HashOf(Ids(300)), HashOf(Ids(256)), HashOf(Ids(300, 9000)), HashOf(Ids(256, 9000)),
+                                     HashOf(Ids(300), "alice")};
+  const auto learn = [&](int64_t room) { known.Learn(kOne, room, "", Ids(300), 1); };
+  learn(kRoom);
+  known.Learn(kOne, 300, "", Ids(300, 9000), 1);  // the older one makes room
+  known.Evicted(kOne, {all[0], all[1]}, 9);
+  EXPECT_EQ(known.Known(kOne, "", Ids(300, 9000)), 300);
+  known.Gone(kOne, "", Ids(300, 9000), 290, 9);
+  known.Evicted(kOne, {all[2]}, 9);
+  EXPECT_EQ(known.Known(kOne, "", Ids(300, 9000)), 256);
+  known.Learn(kOne, kRoom, "alice", Ids(300), 1);
+  known.Forget("alice");
+  known.Evicted(kOne, {all[4]}, 9);
+  learn(kRoom);
+  known.Learn(kOne, kRoom, "", Ids(310), 1);  // its last chunk takes the other's place
+  known.Evicted(kOne, {all[0]}, 9);
+  EXPECT_EQ(known.Known(kOne, "", Ids(310)), 310);
+  known.Forget(std::nullopt);
+  known.Evicted(kOne, all, 9);
+  EXPECT_EQ(known.tokens(), 0);
+  learn(kRoom);
+  known.Evicted(kOne, all, 9);
+  EXPECT_EQ(known.tokens(), 0);
+}
+
 TEST(KnownBeginnings, NoWorkerIsSaidToHaveMoreThanItCanHold) {
   KnownBeginnings known;
   for (int i = 0; i < 8; ++i) known.Learn(kOne, 1000, "", Ids(256, 1000 * i), 1);
@@ -132,7 +213,7 @@ TEST(KnownBeginnings, NoWorkerIsSaidToHaveMoreThanItCanHold) {
 }
 
 TEST(KnownBeginnings, AllTogetherStayWithinTheirBytes) {
-  KnownBeginnings known(20 * (512 + 256 * 4));
+  KnownBeginnings known(20 * (576 + 256 * 4));
   for (int i = 0; i < 30; ++i) known.Learn(kOne, kRoom, "", Ids(256, 1000 * i), 1);
   known.Learn(kTwo, kRoom, "", Ids(256), 1);
   EXPECT_EQ(known.tokens(), 20 * 256);

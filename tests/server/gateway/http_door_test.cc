@@ -173,6 +173,7 @@ TEST_F(HttpDoorTest, RefusesWhatIsNoRequestOrTooLarge) {
             "413"},
            {"GET /a HTTP/1.1\r\nHost: h\r\nX: " + std::string(40 << 10, 'x') + "\r\n\r\n", "431"},
            {"POST /a HTTP/1.1\r\nHost: h\r\nExpect: a miracle\r\nContent-Length: 5\r\n\r\n", "417"},
+           {"POST /a HTTP/1.1\r\nHost: h\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello", "415"},
            {"GET /a HTTP/1.1\r\n\r\n", "400"},
            {"GET /a HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "400"}}) {
     RawHttp client(door_->address());
@@ -180,6 +181,14 @@ TEST_F(HttpDoorTest, RefusesWhatIsNoRequestOrTooLarge) {
     EXPECT_THAT(client.ReadToEnd(), AllOf(StartsWith(absl::StrCat("HTTP/1.1 ", status)), HasSubstr("{\"error\":{")))
         << request.substr(0, 60);
   }
+}
+
+TEST_F(HttpDoorTest, ABodyWhoseEncodingIsNoneIsRead) {
+  Start();
+  RawHttp client(door_->address());
+  client.Send("POST /a HTTP/1.1\r\nHost: h\r\nContent-Encoding: Identity\r\nContent-Length: 2\r\n\r\nhi");
+  Echo();
+  EXPECT_THAT(client.ReadAnswer(), HasSubstr("POST /a hi"));
 }
 
 TEST_F(HttpDoorTest, BodiesForWhichThereIsNoMemoryAreRefusedWithWhenToTryAgain) {

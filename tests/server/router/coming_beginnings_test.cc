@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
+#include <list>
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <random>
 #include <vector>
 
 namespace runahead {
@@ -131,6 +135,41 @@ TEST_F(ComingBeginningsTest, OfSeveralTheOneWithTheMostInCommonIsWaitedFor) {
   const std::vector<int32_t> longer = Count(200);
   const Entered next = Enter(longer);
   EXPECT_EQ(asked_->tokens, 100);
+}
+
+// Beside prompts of few different tokens, which come and go, so that many have long beginnings in common.
+TEST_F(ComingBeginningsTest, OfManyTheNewestOfThoseWithTheMostInCommonIsFound) {
+  std::mt19937 random(7);
+  const auto draw = [&](int below) { return static_cast<int>(random() % below); };
+  struct Live {
+    std::unique_ptr<std::vector<int32_t>> ids;
+    std::shared_ptr<const LiveWorker> worker;
+    Entered entered;
+  };
+  std::list<Live> live;
+  for (int step = 0; step < 3'000; ++step) {
+    if (live.size() > 40 || (!live.empty() && draw(3) == 0)) live.erase(std::next(live.begin(), draw(live.size())));
+    auto ids = std::make_unique<std::vector<int32_t>>(Count(20 + draw(60)));
+    for (int changes = draw(4); changes > 0; --changes) (*ids)[draw(ids->size())] = 7;
+    const Live* expected = nullptr;
+    int64_t most = 32;
+    for (const Live& other : live) {
+      const size_t length = std::min(ids->size(), other.ids->size());
+      const int64_t common =
+          std::mismatch(ids->begin(), ids->begin() + length, other.ids->begin()).first - ids->begin();
+      if (common < most) continue;
+      most = common;
+      expected = &other;
+    }
+    to_.worker = std::make_shared<LiveWorker>();
+    Entered entered = Enter(*ids, /*pays=*/false);
+    ASSERT_EQ(asked_.has_value(), expected != nullptr) << step;
+    if (expected != nullptr) {
+      ASSERT_EQ(asked_->tokens, most) << step;
+      ASSERT_EQ(asked_->to.worker, expected->worker) << step;
+    }
+    live.push_back({std::move(ids), to_.worker, std::move(entered)});
+  }
 }
 
 TEST_F(ComingBeginningsTest, AShortBeginningIsNothingInCommon) {

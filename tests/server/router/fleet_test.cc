@@ -327,6 +327,27 @@ TEST_F(FleetTest, RefusesWhenTheQueueIsFullAndGivesUpAtTheDeadline) {
   queue_->LeaveQueue(*since);
 }
 
+TEST_F(FleetTest, WhoWaitsForABeginningTakesAPlaceInTheQueue) {
+  Make(1);
+  fleet_->SetReady(Worker(0));
+  const FleetQueue::Ticket a(*queue_), b(*queue_), waits(*queue_), later(*queue_);
+  EXPECT_TRUE(Acquire(a).ok());
+  EXPECT_TRUE(Acquire(b).ok());
+  ASSERT_TRUE(queue_->EnterForBeginning(waits).ok());
+  EXPECT_EQ(Acquire(later).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(queue_->EnterForBeginning(later).code(), absl::StatusCode::kResourceExhausted);
+  queue_->LeaveForBeginning(waits);
+  EXPECT_TRUE(queue_->EnterForBeginning(later).ok());
+  EXPECT_EQ(queue_->EnterForBeginning(waits).code(), absl::StatusCode::kResourceExhausted) << "though it was admitted";
+  queue_->LeaveForBeginning(later);
+  {
+    const FleetQueue::Ticket gone(*queue_);
+    EXPECT_TRUE(queue_->EnterForBeginning(gone).ok());
+  }
+  EXPECT_TRUE(queue_->EnterForBeginning(waits).ok()) << "a ticket that goes leaves its place";
+  queue_->LeaveForBeginning(waits);
+}
+
 TEST_F(FleetTest, NobodyIsExpectedBackWhereAllThatAreAwayAreRefused) {
   Make(10);
   fleet_->SetReady(Worker(0));

@@ -15,6 +15,7 @@
 #include "server/base/text_file.h"
 #include "tests/server/router/known_by_key_fixture.h"
 #include "tests/server/router/known_fixture.h"
+#include "tests/testing/await.h"
 #include "tests/testing/fake_clock.h"
 
 namespace runahead {
@@ -161,6 +162,34 @@ TEST_F(KnownTest, WhatIsGoneIsComputedByAChainAndNotAskedForAgain) {
   ExpectChain(Generate(next));
   EXPECT_EQ(Continuations("gone"), 1);
   EXPECT_EQ(asked(), 1);
+}
+
+// With the answer to a ping: nobody asks in vain.
+TEST_F(KnownTest, WhatTheWorkerHadToEvictIsAskedOfNobody) {
+  testing::RouterSetup setup{.decode = 2};
+  setup.able = [](v1::Capabilities& able) {
+    able.set_keeps_beginnings(true);
+    able.set_max_batch(4);  // else its answers to pings say nothing of what it has
+  };
+  Start(setup);
+  AwaitReady(2, 2);
+  const v1::GenerateRequest next = FirstTurn();
+  ASSERT_EQ(Metric("runahead_known_index_tokens"), kKnownOfNext);
+  const size_t reserved = Has().reserve_requests().size();
+  Has().Evict();
+  EXPECT_TRUE(testing::Await("the router has heard of it", [&] { return Metric("runahead_known_index_tokens") == 0; }));
+  ExpectChain(Generate(next));
+  EXPECT_EQ(Continuations("gone"), 0);
+  for (const auto& worker : decode_) {
+    const std::vector<v1::ReserveRequest> requests = worker->reserve_requests();
+    EXPECT_TRUE(std::none_of(requests.begin(), requests.end(),
+                             [](const auto& request) { return request.has_least_known_tokens(); }));
+  }
+  EXPECT_GE(Has().reserve_requests().size() + Other().reserve_requests().size(), reserved + 1);
+  EXPECT_TRUE(testing::Await("it is there again", [&] {
+    return Metric("runahead_known_index_tokens") == kFirstPrompt + kAnswer + kMore + kAnswer - 1;
+  }));
+  ExpectContinuation(Generate(Next(next, Generate(next))));
 }
 
 TEST_F(KnownTest, WhatIsGoneThereIsAskedOfAnotherThatHasLess) {

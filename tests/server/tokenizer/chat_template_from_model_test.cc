@@ -11,11 +11,14 @@
 #include "tests/testing/gguf_builder.h"
 #include "tests/testing/parsed_gguf.h"
 #include "tests/testing/synthetic_gguf.h"
+#include "tests/worker/format/tiny_folder.h"
+#include "worker/format/model_folder.h"
 
 namespace runahead {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 class FromFile : public testing::Test {
  protected:
@@ -229,12 +232,27 @@ TEST_F(FromFile, MissingAndForeignTemplatesSayHowToGoOn) {
   Load(nullptr);
   absl::Status status = ChatTemplate::FromModel(*file_, *tokenizer_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("test.gguf has no chat template"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the model has no chat template"));
+  EXPECT_THAT(std::string(status.message()), Not(HasSubstr(file_->path())));
   Load("{{ bos_token }}{% for m in messages %}[INST] {{ m.content | censor }} [/INST]{% endfor %}");
   status = ChatTemplate::FromModel(*file_, *tokenizer_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("line 1, at `censor }}"));
+  EXPECT_THAT(std::string(status.message()), Not(HasSubstr(file_->path())));
   EXPECT_THAT(std::string(status.message()), HasSubstr("send the prompt as text, or as token ids"));
+}
+
+TEST_F(FromFile, WhatAFolderLacksIsSaidWithoutWhereItLies) {
+  Load(nullptr);
+  const FolderBuilder folder = TinyFolder("no_template_to_chat_by");
+  folder.WriteTensors();
+  const auto refusal = [&] {
+    return std::string(ChatTemplate::FromModel(**OpenFolder(folder.path()), *tokenizer_).status().message());
+  };
+  EXPECT_EQ(refusal(), "the model has no chat template; send the prompt as text, or as token ids");
+  folder.Text("chat_template.json", "{}");
+  EXPECT_EQ(refusal(),
+            "chat_template.json: key chat_template has no template; send the prompt as text, or as token ids");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "scheduler/placement/beginning_hash.h"
 
 namespace runahead {
 namespace {
@@ -52,17 +53,42 @@ TEST(Beginnings, WholeBlocksOfTheOlderStayAndABegunOneIsReplacedByALonger) {
   EXPECT_THAT(kept.Find("", Ids(400)).blocks, ElementsAre(0, 3));
 }
 
+TEST(Beginnings, NameWhatIsKeptAndWhatGoesByOneHash) {
+  const auto hash = [](absl::string_view salt, const std::vector<int32_t>& ids) {
+    return BeginningHash(BeginningHash(salt), ids);
+  };
+  Beginnings kept({});
+  EXPECT_THAT(kept.Add("", Ids(300), {0, 1}, PromptOf(300, 300), 0).fresh,
+              ElementsAre(hash("", Ids(256)), hash("", Ids(300))));
+  EXPECT_THAT(kept.Add("", Ids(600), {2, 3, 4}, PromptOf(600, 600), 0).fresh,
+              ElementsAre(hash("", Ids(512)), hash("", Ids(600))));
+  EXPECT_THAT(kept.Add("", Ids(520), {5, 6, 7}, PromptOf(520, 520), 0).fresh, IsEmpty());
+  EXPECT_THAT(kept.Add("a", Ids(10), {8}, PromptOf(10, 10), 0).fresh, ElementsAre(hash("a", Ids(10))));
+  EXPECT_EQ(kept.RemoveOldest()->hash, hash("", Ids(600)));
+  EXPECT_EQ(kept.RemoveOldest()->hash, hash("", Ids(512)));
+  EXPECT_EQ(kept.RemoveOldest()->hash, hash("", Ids(256)));
+  EXPECT_EQ(kept.RemoveOldest()->hash, hash("a", Ids(10)));
+}
+
+// Its block is exchanged for one that has X; its name stays.
+TEST(Beginnings, WhatIsExchangedKeepsItsHash) {
+  Beginnings kept({});
+  kept.Add("", Ids(256), {0}, PromptOf(256, 256), 0);
+  EXPECT_THAT(kept.Add("", Ids(256), {1}, PromptOf(256, 256), 0, /*has_x=*/true).kept, ElementsAre(1));
+  EXPECT_EQ(kept.RemoveOldest()->hash, BeginningHash(BeginningHash(""), Ids(256)));
+}
+
 TEST(Beginnings, TheOldestGoesFromItsEndOn) {
   Beginnings kept({});
   kept.Add("", Ids(300), {0, 1}, PromptOf(300, 300), 0);
   kept.Add("", Ids(300, 1), {2, 3}, PromptOf(300, 300), 0);
   kept.Use("", Ids(300));
-  EXPECT_EQ(kept.RemoveOldest(), 3);
-  EXPECT_EQ(kept.RemoveOldest(), 2);
-  EXPECT_EQ(kept.RemoveOldest(), 1);
+  EXPECT_EQ(kept.RemoveOldest()->block, 3);
+  EXPECT_EQ(kept.RemoveOldest()->block, 2);
+  EXPECT_EQ(kept.RemoveOldest()->block, 1);
   EXPECT_EQ(kept.Find("", Ids(300)).tokens, 256);
-  EXPECT_EQ(kept.RemoveOldest(), 0);
-  EXPECT_EQ(kept.RemoveOldest(), std::nullopt);
+  EXPECT_EQ(kept.RemoveOldest()->block, 0);
+  EXPECT_FALSE(kept.RemoveOldest().has_value());
 }
 
 // Of a prompt of 1000 tokens, layers with a window of 100 have rows from 901 on: the answer's first row sees those.

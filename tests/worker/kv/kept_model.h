@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "scheduler/placement/beginning_hash.h"
 #include "worker/kv/block_pool.h"
 #include "worker/kv/lease_request.h"
 
@@ -41,6 +42,8 @@ class KeptModel {
     return Count([](const Uses& of) { return of.leases == 0; });
   }
   int64_t evicted() const { return evicted_; }
+  // The hashes of what was evicted since the last call and is not kept now.
+  std::vector<uint64_t> TakeNews() { return std::exchange(news_, {}); }
   int64_t promised() const { return std::min(used() + promised_, capacity_); }
 
   // What the store says to a request whose fields go together. `lease` is what it gives with OK.
@@ -170,7 +173,7 @@ class KeptModel {
     const int64_t fresh = blocks - Size(lease);
     const auto blank = [&] { return capacity_ - static_cast<int64_t>(uses_.size()); };
     const int64_t before = blank();
-    while (blank() < fresh) DropOldest();
+    while (blank() < fresh) news_.push_back(DropOldest());
     evicted_ += blank() - before;
     for (int64_t i = 0; i < fresh; ++i) {
       uses_[next_].leases = 1;
@@ -253,6 +256,7 @@ class KeptModel {
     }
     ++uses_[own.block].keeps;
     if (as_much != chunks_.end() && Common(as_much->ids, own.ids) == as_much->size()) Drop(as_much);  // it goes on
+    std::erase(news_, HashOf(own));
     chunks_.push_back(std::move(own));
   }
   void Unkeep(int block) {
@@ -264,21 +268,25 @@ class KeptModel {
     chunks_.erase(chunk);
   }
   // A conversation's end goes before its beginning.
-  void DropOldest() {
+  uint64_t DropOldest() {
     const auto oldest = std::find_if(chunks_.begin(), chunks_.end(), [&](const Chunk& chunk) {
       return std::none_of(chunks_.begin(), chunks_.end(), [&](const Chunk& other) {
         return other.salt == chunk.salt && other.begin() == chunk.size() &&
                Common(other.ids, chunk.ids) == chunk.size();
       });
     });
+    const uint64_t hash = HashOf(*oldest);
     Drop(oldest);
+    return hash;
   }
+  static uint64_t HashOf(const Chunk& chunk) { return BeginningHash(BeginningHash(chunk.salt), chunk.ids); }
 
   const int64_t capacity_;
   std::map<int, Uses> uses_;  // of blocks that are not blank
   Chunks chunks_;
   int next_ = 0;
   int64_t promised_ = 0, growing_ = 0, evicted_ = 0;
+  std::vector<uint64_t> news_;
 };
 
 }  // namespace runahead

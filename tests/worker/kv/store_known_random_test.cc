@@ -315,8 +315,23 @@ class RandomisedKnown : public KvStoreKnown, public ::testing::WithParamInterfac
     ASSERT_EQ(stats.leases, std::count_if(runners_.begin(), runners_.end(), [](const Runner& r) { return !r.dead; }));
   }
 
+  // As a router's pings do: exactly what went since the last ones is told, unless it is there again.
+  void HearNews() {
+    std::vector<uint64_t> hashes;
+    EvictionNews::Some some;
+    do {
+      some = store_->EvictedSince(heard_, 3);
+      hashes.insert(hashes.end(), some.hashes.begin(), some.hashes.end());
+      heard_ = some.serial;
+    } while (!some.hashes.empty());
+    ASSERT_EQ(hashes, model_.TakeNews());
+    heard_hashes_ += static_cast<int64_t>(hashes.size());
+  }
+
   const std::shared_ptr<Device> host_ = *NewCpuDevice({.threads = 1});
   std::mt19937 random_{11};
+  uint64_t heard_ = 0;
+  int64_t heard_hashes_ = 0;
   int moved_ = 0;
   KeptModel model_{kManyBlocks};
   std::list<Runner> runners_;
@@ -338,6 +353,8 @@ TEST_P(RandomisedKnown, IsKnownForAsLongAsItsTurnToGoHasNotComeAndReadAsItWasWri
         model_.Release(runner.model);
       }
       model_.Forget(std::nullopt);
+      model_.TakeNews();
+      heard_ = 0;
       std::erase_if(runners_, [](const Runner& runner) { return !runner.open.has_value(); });
       ASSERT_EQ(store_->stats().kept_bytes, 0);
     } else if (action == 5 && Pick(300) == 0) {
@@ -346,6 +363,7 @@ TEST_P(RandomisedKnown, IsKnownForAsLongAsItsTurnToGoHasNotComeAndReadAsItWasWri
       Act(std::next(runners_.begin(), Pick(static_cast<int64_t>(runners_.size()))));
     }
     Check();
+    if (step % 7 == 0) HearNews();
     if (HasFailure()) FAIL() << "at step " << step;
   }
   const int share = GetParam().steps / 2000;  // or the walk does not get far enough to mean something
@@ -360,6 +378,7 @@ TEST_P(RandomisedKnown, IsKnownForAsLongAsItsTurnToGoHasNotComeAndReadAsItWasWri
   EXPECT_GT(lent_, 10 * share);
   EXPECT_GT(forgotten_, share / 10);
   EXPECT_GT(Evicted(), 10 * share);
+  EXPECT_GT(heard_hashes_, 10 * share);
   while (!loans_.empty()) EndLoan(loans_.begin());
   while (!runners_.empty()) Close(runners_.begin());
   EXPECT_EQ(Used(), 0);

@@ -87,9 +87,10 @@ class ControlServiceTest : public ::testing::Test {
     handler_.SetCapabilities(capabilities);
     service_ = std::make_unique<ControlService>(
         capabilities, handler_, clock_, std::vector<NamedMeter>{{"prefill", meter_}},
-        [] {
+        [](uint64_t heard) {
           v1::DecodeLoad load;
           load.set_slots_used(3);
+          load.set_evictions(heard + 1);
           return load;
         },
         hearing_);

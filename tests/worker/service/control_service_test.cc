@@ -45,10 +45,12 @@ TEST_F(ControlServiceTest, APongSaysWhatADecodeWorkerHas) {
   router.Hello(kIncarnation);
   v1::ControlCommand ping;
   ping.mutable_ping()->set_number(1);
+  ping.mutable_ping()->set_evictions_heard(6);
   router.calls->Write(ping);
   v1::ControlReport report;
   ASSERT_TRUE(router.calls->Read(&report));
   EXPECT_EQ(report.pong().decode().slots_used(), 3);
+  EXPECT_EQ(report.pong().decode().evictions(), 7u) << "it is asked for what comes behind what was heard";
 }
 
 TEST_F(ControlServiceTest, APongSaysHowLongThreadsWaitedForCores) {

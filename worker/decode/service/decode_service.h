@@ -48,8 +48,8 @@ class DecodeService final : public v1::Decode::CallbackService {
   // Refuses Reserve from now on, with UNAVAILABLE; who has a lease may use it.
   void StopReserving() { reserving_ = false; }
 
-  // What is taken and free now, for the router.
-  v1::DecodeLoad Load() RUNAHEAD_EXCLUDES(mu_);
+  // Says what is taken and free now, and what was evicted since the router had heard of `evictions_heard` evictions.
+  v1::DecodeLoad Load(uint64_t evictions_heard = 0) RUNAHEAD_EXCLUDES(mu_);
 
   // Ends all Generate calls that are open now. Their sequences end at the next step.
   void CancelAll() RUNAHEAD_EXCLUDES(mu_);

@@ -15,6 +15,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "scheduler/placement/beginning_hash.h"
 #include "server/rpc/channel.h"
 #include "server/rpc/server.h"
 #include "server/rpc/status.h"
@@ -495,6 +496,20 @@ TEST_F(DecodeServiceKnown, APromptGoesOnFromWhatIsThere) {
   request.set_max_tokens(20);
   EXPECT_EQ(*Generate(request), ExpectedTokens(next));
   EXPECT_EQ(TryReserve(ForKnown(ids, 322))->known_tokens(), 322) << "what it left goes further";
+}
+
+TEST_F(DecodeServiceKnown, SaysOnceWhatHadToGo) {
+  const std::vector<int32_t> ids = RunToEnd(1);
+  EXPECT_EQ(service_->Load().evicted_size(), 0);
+  EXPECT_EQ(service_->Load().evictions(), 0u);
+  ASSERT_TRUE(Reserve(10, 16 * kKvBlockTokens).ok()) << "the whole store";
+  const v1::DecodeLoad load = service_->Load();
+  const absl::Span<const int32_t> kept = absl::MakeSpan(ids).first(319);  // of the last token there is no KV
+  const uint64_t block = BeginningHash(BeginningHash(""), kept.first(kKvBlockTokens));
+  EXPECT_THAT(load.evicted(), ::testing::ElementsAre(BeginningHash(block, kept.subspan(kKvBlockTokens)), block));
+  EXPECT_EQ(load.evictions(), 2u);
+  EXPECT_EQ(service_->Load(load.evictions()).evicted_size(), 0);
+  EXPECT_EQ(service_->Load(load.evictions()).evictions(), 2u);
 }
 
 TEST_F(DecodeServiceKnown, LessThanTheLeastIsNotFound) {
