@@ -214,7 +214,7 @@ void DecodeRole::BeginEpoch(MessageEngine& engine) {
   HandoffSenderOptions sender;
   const bool of_device = store_->options().tier == MemoryKind::kDevice;
   if (of_device && (moves() || lends_beginnings()) && !device_->host_reads_device_memory()) {
-    sender.lane = moves_lane_ = StagingLane::Create(*device_, "moves", kMovesStagingBytes);
+    sender.lane = moves_lane_ = StagingLane::Create(*device_, "moves", kMovesStagingBytes, staged_moves_progress_);
   }
   if (lends_beginnings()) {
     lender_ = std::make_unique<PrefixLender>(engine, *store_, PrefixLenderOptions{kv_form_, moves_lane_});

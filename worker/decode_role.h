@@ -58,6 +58,9 @@ class DecodeRole {
   const std::shared_ptr<ProgressMeter>& progress() const { return progress_; }
   // Says what hand-off over links gets done.
   const std::shared_ptr<ProgressMeter>& arrival_progress() const { return arrival_progress_; }
+  // Of copies between a device whose memory the host cannot read and pinned memory, where sequences move away or chains
+  // get beginnings.
+  const std::shared_ptr<ProgressMeter>& staged_moves_progress() const { return staged_moves_progress_; }
   int64_t capacity_tokens() const { return store_->arena().blocks() * kKvBlockTokens; }  // in whole blocks
   // Sequences that its steps take together.
   int64_t max_batch() const { return max_batch_; }
@@ -66,6 +69,7 @@ class DecodeRole {
   DecodeRole() = default;
   const std::shared_ptr<ProgressMeter> progress_ = std::make_shared<ProgressMeter>();
   const std::shared_ptr<ProgressMeter> arrival_progress_ = std::make_shared<ProgressMeter>();
+  const std::shared_ptr<ProgressMeter> staged_moves_progress_ = std::make_shared<ProgressMeter>();
   Device* device_ = nullptr;
   // In the order of construction; destroyed in reverse. The link's receiver is an epoch's.
   std::unique_ptr<DecodeMetrics> metrics_;

@@ -111,7 +111,8 @@ absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(
     SliceStaging& staging = role->slice_staging_;
     staging.going = StagingLane::Create(device, "handoff", kStagingBytes, progress.staged_handoff);
     staging.going->Prepare();
-    staging.coming = StagingLane::Create(device, "prefix", kStagingBytes);  // its memory is taken when one comes
+    // Its memory is taken when one comes.
+    staging.coming = StagingLane::Create(device, "prefix", kStagingBytes, progress.staged_prefix);
   }
   role->transport_ = MakeMessageSliceTransport(engine);
   role->paths_ = MakePaths(role->slice_staging_, role->transport_, engine, own_store, metrics, progress);
@@ -142,7 +143,7 @@ std::unique_ptr<DecodePaths> PrefillRole::MakePaths(const SliceStaging& staging,
     const PeerKey self = engine.self().key();
     auto own = std::make_unique<SliceSender>(MakeInProcessTransport(*own_store, progress.copies), slices);
     sender = std::make_unique<OwnStoreFirst>(self, std::move(own), std::move(sender));
-    auto own_prefix = MakeInProcessPrefixLoader(own_store->store(), staging.coming);
+    auto own_prefix = MakeInProcessPrefixLoader(own_store->store(), staging.coming, progress.prefix_copies);
     prefixes = std::make_unique<OwnPrefixFirst>(self, std::move(own_prefix), std::move(prefixes));
   }
   return std::make_unique<DecodePaths>(std::move(sender), std::move(prefixes));

@@ -27,7 +27,10 @@ struct PrefillProgress {
   // Copies between a device whose memory the host cannot read and pinned memory.
   StagingMeters staging = {std::make_shared<ProgressMeter>(), std::make_shared<ProgressMeter>()};
   std::shared_ptr<ProgressMeter> staged_handoff = std::make_shared<ProgressMeter>();
-  std::shared_ptr<ProgressMeter> copies = std::make_shared<ProgressMeter>();  // into the own store
+  std::shared_ptr<ProgressMeter> staged_prefix = std::make_shared<ProgressMeter>();
+  // Into the own store, and of a prefix out of it.
+  std::shared_ptr<ProgressMeter> copies = std::make_shared<ProgressMeter>();
+  std::shared_ptr<ProgressMeter> prefix_copies = std::make_shared<ProgressMeter>();
 };
 
 class PrefillRole {

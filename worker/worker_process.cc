@@ -306,12 +306,13 @@ void WorkerProcess::Parts::ExpectProgress() const {
   if (warm_up.layer > absl::ZeroDuration()) {
     prefill.stage->Expect(LayerWork(warm_up.tokens, warm_up.tokens), warm_up.layer, compiles);
   }
-  for (const auto& moving :
-       {prefill.staging.sending, prefill.staging.receiving, prefill.staged_handoff, prefill.copies}) {
+  for (const auto& moving : {prefill.staging.sending, prefill.staging.receiving, prefill.staged_handoff,
+                             prefill.staged_prefix, prefill.copies, prefill.prefix_copies}) {
     ExpectBytes(*moving);
   }
   if (decode == nullptr) return;
   ExpectBytes(*decode->arrival_progress());
+  ExpectBytes(*decode->staged_moves_progress());
   // Over a link a step's time is the KV's that is brought, which the warm-up has none of.
   if (warm_up.step > absl::ZeroDuration()) {
     decode->progress()->Expect(StepWork(1, 1), warm_up.step, compiles || decode->lane_profile().has_value());
@@ -327,12 +328,17 @@ std::vector<NamedMeter> WorkerProcess::Parts::Meters() const {
       meters.push_back({"staging of what is sent", prefill.staging.sending});
       meters.push_back({"staging of what has come", prefill.staging.receiving});
       meters.push_back({"staging of hand-off", prefill.staged_handoff});
+      meters.push_back({"staging of a prefix", prefill.staged_prefix});
     }
     meters.push_back({"copies", prefill.copies});
+    meters.push_back({"prefix copies", prefill.prefix_copies});
   }
   if (decode != nullptr) {
     meters.push_back({"decode", decode->progress()});
     meters.push_back({"arrival", decode->arrival_progress()});
+    if (!device->host_reads_device_memory()) {
+      meters.push_back({"staging of moves", decode->staged_moves_progress()});
+    }
   }
   return meters;
 }

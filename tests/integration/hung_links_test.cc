@@ -61,9 +61,12 @@ TEST_F(HungKvprTest, ASequenceWhoseLinkHangsGoesOnOnceItDoesNot) {
 
 class HungProcessTest : public ::testing::Test {
  protected:
-  std::unique_ptr<ServingProcess> Worker(const std::string& role, const std::string& name) {
-    auto worker = std::make_unique<ServingProcess>(std::vector<std::string>{
-        RUNAHEAD_WORKER, "--role", role, "--name", name, "--threads", "1", "--model", model_, "--kv-memory", "64MiB"});
+  std::unique_ptr<ServingProcess> Worker(const std::string& role, const std::string& name,
+                                         const std::vector<std::string>& more = {}) {
+    std::vector<std::string> command = {RUNAHEAD_WORKER, "--role", role,          "--name", name, "--threads", "1",
+                                        "--model",       model_,   "--kv-memory", "64MiB"};
+    command.insert(command.end(), more.begin(), more.end());
+    auto worker = std::make_unique<ServingProcess>(std::move(command));
     EXPECT_FALSE(worker->address.empty()) << worker->process.err();
     return worker;
   }
@@ -97,29 +100,60 @@ TEST_F(HungProcessTest, LinksOfANewWorkerThatHangAreNoticed) {
   EXPECT_EQ(in_state(kSuspected), 0);
 }
 
+// A process that computes prompts and decodes them.
+class HungBothTest : public HungProcessTest {
+ protected:
+  void Serve(const std::vector<std::string>& more) {
+    worker_ = Worker("both", "both-0", more);
+    router_ = std::make_unique<ServingProcess>(std::vector<std::string>{
+        RUNAHEAD_ROUTER, "--model", model_, absl::StrCat("--workers=role=both,address=", worker_->address)});
+    ASSERT_FALSE(router_->address.empty()) << router_->process.err();
+    stub_ = OwnStub(router_->address);
+  }
+  Answer AnswerTo(const v1::GenerateRequest& request) const { return GenerateOver(*stub_, request); }
+  // Freezes each of the threads in turn while the request, which waits for it, is served. Another worker there is not.
+  template <class Threads>
+  void ExpectDoneAnewOnceNothingHangs(const Threads& threads, const v1::GenerateRequest& request,
+                                      const std::vector<int32_t>& undisturbed) {
+    for (const pid_t pid : {worker_->process.pid(), router_->process.pid()}) ExpectKnownThreads(pid);
+    for (const char* thread : threads) {
+      SCOPED_TRACE(thread);
+      auto frozen = std::make_unique<FrozenThread>(*ThreadNamed(worker_->process.pid(), thread));
+      if (!frozen->status().ok()) GTEST_SKIP() << "threads cannot be frozen: " << frozen->status();
+      auto answer = std::async(std::launch::async, [&] { return AnswerTo(request); });
+      EXPECT_TRUE(Eventually(
+          [&] { return MetricOf(router_->metrics, "runahead_workers{role=\"decode\",state=\"ready\"}") == 0; }));
+      frozen.reset();
+      FaultsCluster::ExpectUnharmed(answer.get(), undisturbed);
+      EXPECT_TRUE(Eventually([&] { return AnswerTo(request).status.ok(); }));
+    }
+  }
+
+  std::unique_ptr<ServingProcess> worker_, router_;
+  std::unique_ptr<v1::Inference::Stub> stub_;
+};
+
 // Its slices go to its own store, over no link.
-TEST_F(HungProcessTest, ASliceForTheProcessItselfThatHangsIsDoneAnew) {
-  const auto worker = Worker("both", "both-0");
-  const ServingProcess router(
-      {RUNAHEAD_ROUTER, "--model", model_, absl::StrCat("--workers=role=both,address=", worker->address)});
-  ASSERT_FALSE(router.address.empty()) << router.process.err();
-  const auto stub = OwnStub(router.address);
+TEST_F(HungBothTest, ASliceForTheProcessItselfThatHangsIsDoneAnew) {
+  ASSERT_NO_FATAL_FAILURE(Serve({"--dtype", "f32"}));
   // What is known moves no slice.
   const v1::GenerateRequest request = Uncached(RequestOf(SyntheticIds(40, 1), 4));
-  const auto serves = [&] { return GenerateOver(*stub, request).status.ok(); };
-  ASSERT_TRUE(Eventually(serves));
-  for (const pid_t pid : {worker->process.pid(), router.process.pid()}) ExpectKnownThreads(pid);
-  for (const char* thread : kFrozenInBoth) {
-    SCOPED_TRACE(thread);
-    auto frozen = std::make_unique<FrozenThread>(*ThreadNamed(worker->process.pid(), thread));
-    if (!frozen->status().ok()) GTEST_SKIP() << "threads cannot be frozen: " << frozen->status();
-    auto answer = std::async(std::launch::async, [&] { return GenerateOver(*stub, request); });
-    EXPECT_TRUE(
-        Eventually([&] { return MetricOf(router.metrics, "runahead_workers{role=\"decode\",state=\"ready\"}") == 0; }));
-    frozen.reset();  // there is no other
-    EXPECT_TRUE(answer.get().status.ok());
-    EXPECT_TRUE(Eventually(serves));
-  }
+  Answer undisturbed;
+  ASSERT_TRUE(Eventually([&] { return (undisturbed = AnswerTo(request)).status.ok(); }));
+  ExpectDoneAnewOnceNothingHangs(kFrozenInBoth, request, undisturbed.ids);
+}
+
+// A chain gets what the process's own store knows, over no link.
+TEST_F(HungBothTest, AKnownBeginningOfTheProcessItselfThatHangsIsDoneAnew) {
+  // In f32 the prompt's cut changes no token.
+  ASSERT_NO_FATAL_FAILURE(Serve({"--dtype", "f32", "--step-rows", "off"}));
+  const v1::GenerateRequest request = RequestOf(SyntheticIds(600, 1), 4);
+  Answer undisturbed;
+  ASSERT_TRUE(Eventually([&] {
+    undisturbed = AnswerTo(request);
+    return undisturbed.status.ok() && undisturbed.finished.usage().cached_prompt_tokens() == 599;
+  }));
+  ExpectDoneAnewOnceNothingHangs(kFrozenInPrefix, request, undisturbed.ids);
 }
 
 }  // namespace

@@ -65,7 +65,8 @@ bool IsKnown(std::string_view thread) {
   const auto carries = [thread](const FrozenOf& kind) { return kind.thread == thread; };
   return std::ranges::any_of(kFrozenInPrefill, is_it) || std::ranges::any_of(kFrozenInDecode, is_it) ||
          std::ranges::any_of(kFrozenInKvpr, is_it) || std::ranges::any_of(kFrozenInBoth, is_it) ||
-         std::ranges::any_of(kFrozenInHandoff, carries) || std::ranges::any_of(kFrozenInChain, carries) ||
+         std::ranges::any_of(kFrozenInPrefix, is_it) || std::ranges::any_of(kFrozenInHandoff, carries) ||
+         std::ranges::any_of(kFrozenInChain, carries) ||
          std::ranges::any_of(kHarmless, [thread](const Harmless& kind) { return kind.thread == thread; });
 }
 

@@ -24,6 +24,8 @@ inline constexpr std::array<FrozenOf, 3> kFrozenInHandoff = {
 inline constexpr std::array<FrozenOf, 2> kFrozenInChain = {{{"prefill-0", "links"}, {"prefill-1", "links"}}};
 // Threads of a worker that computes prompts and decodes them. They bring its slices to its own store.
 inline constexpr std::array kFrozenInBoth = {"copies"};
+// The same where its decode computes no rows of prompts: a chain begins behind what its own store knows.
+inline constexpr std::array kFrozenInPrefix = {"prefix copies"};
 
 // Fails where a thread of the process is of none of these kinds, and of none that may stand still.
 void ExpectKnownThreads(pid_t pid);
