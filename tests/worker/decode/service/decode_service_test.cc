@@ -8,6 +8,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -510,6 +511,25 @@ TEST_F(DecodeServiceKnown, SaysOnceWhatHadToGo) {
   EXPECT_EQ(load.evictions(), 2u);
   EXPECT_EQ(service_->Load(load.evictions()).evicted_size(), 0);
   EXPECT_EQ(service_->Load(load.evictions()).evictions(), 2u);
+}
+
+TEST_F(DecodeServiceKnown, SaysWithItsNextAnswerWhatWasTooMuchForOne) {
+  constexpr int kMost = 256, kSequences = 140;
+  for (int i = 0; i < kSequences; ++i) {
+    RunToEnd(i);  // leaves two blocks
+    const absl::StatusOr<v1::ReserveReply> whole_store = Reserve(10, 16 * kKvBlockTokens);
+    ASSERT_TRUE(whole_store.ok()) << whole_store.status();
+    store_->Release(LeaseFromProto(whole_store->lease()));
+  }
+  const v1::DecodeLoad first = service_->Load();
+  EXPECT_EQ(first.evicted_size(), kMost);
+  const v1::DecodeLoad rest = service_->Load(first.evictions());
+  EXPECT_EQ(rest.evicted_size(), 2 * kSequences - kMost);
+  EXPECT_EQ(rest.evictions(), 2u * kSequences);
+  std::set<uint64_t> said(first.evicted().begin(), first.evicted().end());
+  said.insert(rest.evicted().begin(), rest.evicted().end());
+  EXPECT_EQ(said.size(), 2u * kSequences);
+  EXPECT_EQ(service_->Load(rest.evictions()).evicted_size(), 0);
 }
 
 TEST_F(DecodeServiceKnown, LessThanTheLeastIsNotFound) {
