@@ -164,20 +164,34 @@ TEST_F(KnownTest, WhatIsGoneIsComputedByAChainAndNotAskedForAgain) {
   EXPECT_EQ(asked(), 1);
 }
 
+class KnownEvictionsTest : public KnownTest {
+ protected:
+  void StartTelling(int decode) {
+    testing::RouterSetup setup{.decode = decode};
+    setup.able = [](v1::Capabilities& able) {
+      able.set_keeps_beginnings(true);
+      able.set_max_batch(4);  // else its answers to pings say nothing of what it has
+    };
+    Start(setup);
+    AwaitReady(2, decode);
+  }
+  void Evict() {
+    ASSERT_EQ(Metric("runahead_known_index_tokens"), kKnownOfNext);
+    Has().Evict();
+  }
+  void AwaitNews() {
+    EXPECT_TRUE(
+        testing::Await("the router has heard of it", [&] { return Metric("runahead_known_index_tokens") == 0; }));
+  }
+};
+
 // With the answer to a ping: nobody asks in vain.
-TEST_F(KnownTest, WhatTheWorkerHadToEvictIsAskedOfNobody) {
-  testing::RouterSetup setup{.decode = 2};
-  setup.able = [](v1::Capabilities& able) {
-    able.set_keeps_beginnings(true);
-    able.set_max_batch(4);  // else its answers to pings say nothing of what it has
-  };
-  Start(setup);
-  AwaitReady(2, 2);
+TEST_F(KnownEvictionsTest, WhatTheWorkerHadToEvictIsAskedOfNobody) {
+  StartTelling(2);
   const v1::GenerateRequest next = FirstTurn();
-  ASSERT_EQ(Metric("runahead_known_index_tokens"), kKnownOfNext);
   const size_t reserved = Has().reserve_requests().size();
-  Has().Evict();
-  EXPECT_TRUE(testing::Await("the router has heard of it", [&] { return Metric("runahead_known_index_tokens") == 0; }));
+  Evict();
+  AwaitNews();
   ExpectChain(Generate(next));
   EXPECT_EQ(Continuations("gone"), 0);
   for (const auto& worker : decode_) {
@@ -190,6 +204,21 @@ TEST_F(KnownTest, WhatTheWorkerHadToEvictIsAskedOfNobody) {
     return Metric("runahead_known_index_tokens") == kFirstPrompt + kAnswer + kMore + kAnswer - 1;
   }));
   ExpectContinuation(Generate(Next(next, Generate(next))));
+}
+
+TEST_F(KnownEvictionsTest, AWorkerCountsThemAnewInItsNextEpoch) {
+  StartTelling(1);
+  FirstTurn();
+  Evict();
+  AwaitNews();
+  // In this epoch the worker says nothing of its evictions until they are as many as in the last one.
+  Has().Change([](FakeBehaviour& b) { b.loads = false; });
+  Has().DropStream();
+  Has().AwaitRouter();
+  FirstTurn();
+  Evict();
+  Has().Change([](FakeBehaviour& b) { b.loads = true; });
+  AwaitNews();
 }
 
 TEST_F(KnownTest, WhatIsGoneThereIsAskedOfAnotherThatHasLess) {
